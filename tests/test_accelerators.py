@@ -1,13 +1,9 @@
 """Accelerators of each vendor are counted, named and confined, whatever the tool does."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 import pytest
 from accelerator_hosts import (
@@ -22,23 +18,22 @@ from accelerator_hosts import (
 )
 from clusters.processes import LONG_S
 from msgspec.structs import replace
-from suites import Suite
 from trainers import TinySystem
 
 from pytest_dlperf.config.launch_keys import Devices
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
-from pytest_dlperf.launch.preflight import HostReport, Requirements, fingerprint_of, look_at_hosts
+from pytest_dlperf.launch.preflight import Requirements, fingerprint_of, look_at_hosts
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
-from pytest_dlperf.model.measurement import Fingerprint, differences
+from pytest_dlperf.model.measurement import differences
 from pytest_dlperf.node import host_tools
 from pytest_dlperf.node.accelerators import confined
 from pytest_dlperf.node.nvidia import SLICED
 from pytest_dlperf.node.vendors import KINDS
 
-NEEDED: Final = Requirements(python=sys.executable)
-HANGING_S: Final = 0.6
+NEEDED = Requirements(python=sys.executable)
+HANGING_S = 0.6
 """How long the tools may take that hang."""
 
 
@@ -48,11 +43,11 @@ class RecordedHosts(Launcher):
     name = "recorded"
     remote = False
 
-    def __init__(self, hosts: Mapping[str, RecordedHost]) -> None:
+    def __init__(self, hosts):
         super().__init__(sys.executable)
         self._hosts = hosts
 
-    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+    def command(self, host, program, *, alongside=False):
         del alongside
         there = self._hosts[host.name]
         set_there = VARIABLES.get(host.name, {})
@@ -65,7 +60,7 @@ class RecordedHosts(Launcher):
 
 
 @pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RecordedHost]]:
+def hosts(tmp_path_factory):
     """All hosts that were recorded, whose root folder is what is sent there."""
     folder = tmp_path_factory.mktemp("hosts")
     source = Path(host_tools.__file__).read_text(encoding="utf-8")
@@ -83,26 +78,26 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Record
 
 
 @pytest.fixture(scope="module")
-def reports(hosts: dict[str, RecordedHost]) -> dict[str, HostReport]:
+def reports(hosts):
     declared = [Host(name=name, address=name, devices=8) for name in hosts]
     return look_at_hosts(RecordedHosts(hosts), declared, NEEDED, lock=os.urandom(8).hex())
 
 
-SETTINGS: Final = {
+SETTINGS = {
     "power_limit": "400 W",
     "application_clock": "1410 MHz",
     "compute_mode": "Default",
     "ecc": "Enabled",
     "persistence": "Enabled",
 }
-VERSIONS: Final = {"driver": "550.54.15", "cuda": "12.4"}
-WHOLE_A100: Final = {"device": A100, **SETTINGS, **VERSIONS}
-GFX942: Final = "AMD gfx942 (0x74a1)"
-NONE_FOUND: Final = "8 devices were declared, and none is found"
-TOO_FEW: Final = "8 devices were declared, and it shows 2"
+VERSIONS = {"driver": "550.54.15", "cuda": "12.4"}
+WHOLE_A100 = {"device": A100, **SETTINGS, **VERSIONS}
+GFX942 = "AMD gfx942 (0x74a1)"
+NONE_FOUND = "8 devices were declared, and none is found"
+TOO_FEW = "8 devices were declared, and it shows 2"
 
 
-def without(*names: str, **others: str) -> dict[str, str]:
+def without(*names, **others):
     """The facts of a whole device but for some."""
     return {n: fact for n, fact in WHOLE_A100.items() if n not in names} | others
 
@@ -158,12 +153,12 @@ def without(*names: str, **others: str) -> dict[str, str]:
     ],
 )
 def test_a_host_shows_its_accelerators(
-    reports: dict[str, HostReport],
-    host: str,
-    kind: str | None,
-    ids: Sequence[str],
-    facts: dict[str, str],
-) -> None:
+    reports,
+    host,
+    kind,
+    ids,
+    facts,
+):
     report = reports[host]
     assert (report.accelerators.kind, report.accelerators.ids) == (kind, tuple(ids))
     assert report.devices == len(ids)
@@ -175,9 +170,7 @@ def test_a_host_shows_its_accelerators(
     assert found == facts
 
 
-def fingerprint(
-    report: HostReport, devices: Sequence[int], needed: Requirements = NEEDED
-) -> Fingerprint:
+def fingerprint(report, devices, needed=NEEDED):
     return fingerprint_of(
         Topology(nodes=1, devices_per_node=len(devices)),
         [(Host(name="host", address="host"), report, devices)],
@@ -186,7 +179,7 @@ def fingerprint(
     )
 
 
-def test_a_run_is_told_the_devices_that_it_uses(reports: dict[str, HostReport]) -> None:
+def test_a_run_is_told_the_devices_that_it_uses(reports):
     """Not those beside them; and what caps a device is known of each."""
     mixed, capped = reports["mixed"], reports["capped"]
     assert fingerprint(mixed, [1]).machine["device"] == A100
@@ -205,8 +198,8 @@ def test_a_run_is_told_the_devices_that_it_uses(reports: dict[str, HostReport]) 
 
 
 def test_a_device_without_a_name_is_what_the_cluster_calls_it(
-    reports: dict[str, HostReport],
-) -> None:
+    reports,
+):
     declared = replace(NEEDED, device=f"{A100} MIG 3g.20gb")
     for host, device in (
         ("mig_chosen", declared.device),
@@ -218,8 +211,8 @@ def test_a_device_without_a_name_is_what_the_cluster_calls_it(
 
 
 def test_slices_count_where_they_are_named_and_the_cluster_names_the_device(
-    hosts: dict[str, RecordedHost],
-) -> None:
+    hosts,
+):
     declared = replace(NEEDED, device=f"{A100} MIG 3g.20gb")
     for name, needed, fault in (
         ("mig_chosen", NEEDED, SLICED),
@@ -247,16 +240,14 @@ def test_slices_count_where_they_are_named_and_the_cluster_names_the_device(
         ("tpu", 0, None, "77, python3"),
     ],
 )
-def test_a_device_that_is_in_use_is_left_alone(
-    reports: dict[str, HostReport], host: str, used: int, free: int | None, user: str
-) -> None:
+def test_a_device_that_is_in_use_is_left_alone(reports, host, used, free, user):
     report = reports[host]
     assert f"its devices are in use by {user}" in (report.fault_of([used]) or "")
     if free is not None:
         assert "in use" not in (report.fault_of([free]) or "")
 
 
-def test_every_kind_was_recorded(reports: dict[str, HostReport]) -> None:
+def test_every_kind_was_recorded(reports):
     assert {kind.name for kind in KINDS} | {None} == {
         report.accelerators.kind for report in reports.values()
     }
@@ -295,13 +286,11 @@ def test_every_kind_was_recorded(reports: dict[str, HostReport]) -> None:
         ("err_field", "nvidia-smi shows ERR! for GPU 1"),
     ],
 )
-def test_a_host_that_shows_fewer_or_is_broken_cannot_be_used(
-    reports: dict[str, HostReport], host: str, fault: str | None
-) -> None:
+def test_a_host_that_shows_fewer_or_is_broken_cannot_be_used(reports, host, fault):
     assert reports[host].fault_of(None) == fault
 
 
-def test_numbers_of_two_devices_are_never_compared(reports: dict[str, HostReport]) -> None:
+def test_numbers_of_two_devices_are_never_compared(reports):
     for one, other in (("amd", "amd_sibling"), ("tpu", "tpu_container"), ("amd", "nvidia")):
         machines = [fingerprint(reports[name], [0]).machine for name in (one, other)]
         assert "device" in differences(*machines)
@@ -330,28 +319,26 @@ def test_numbers_of_two_devices_are_never_compared(reports: dict[str, HostReport
     ],
 )
 def test_a_run_is_confined_to_its_devices_by_the_variable_of_their_kind(
-    kind: str | None, ids: str, wanted: tuple[int, ...], variables: dict[str, str]
-) -> None:
+    kind, ids, wanted, variables
+):
     assert confined(kind, list(ids), wanted) == variables
 
 
-def test_devices_of_several_models_are_counted_as_they_were_listed() -> None:
+def test_devices_of_several_models_are_counted_as_they_were_listed():
     assert confined("nvidia", ["0", "1"], [1], mixed=True) == {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "1",
     }
 
 
-def test_a_trainer_finds_the_variable_of_the_host_that_it_runs_on(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trainer_finds_the_variable_of_the_host_that_it_runs_on(suite, monkeypatch):
     """What the system file or the user sets goes before it."""
     host = RecordedHost(suite.path / "nvidia").nvidia(gpu(0), gpu(1, mig="Enabled"), gpu(2))
     monkeypatch.setenv("PATH", f"{host.tools}:{os.environ['PATH']}")
     TinySystem(suite, devices="gpu", topologies=["1n2g"])
     select = ["-k", "throughput and tiny", "--dlperf-repeats", "1", "--dlperf-create-baselines"]
 
-    def variables(run: str, *options: str) -> dict[str, str]:
+    def variables(run, *options):
         folder = suite.path / run
         result = suite.run(*select, "--dlperf-run-dir", str(folder), *options)
         assert result.ret == 0

@@ -1,17 +1,13 @@
 """The life of a baseline through the command line: created, kept, changed, extended."""
 
-from __future__ import annotations
-
 import difflib
 from datetime import datetime, timedelta
 from statistics import median
-from typing import Any
 
 import pytest
 import yaml
 from histories import case_result, session
 from nights import Nights
-from suites import Suite
 
 from pytest_dlperf.history.store import History
 
@@ -21,7 +17,7 @@ CREATE, UPDATE, EXTEND = (f"--dlperf-{word}-baselines" for word in ("create", "u
 WORSE = "*not accepted: a worse number needs --dlperf-reason*"
 
 
-def entries(nights: Nights) -> dict[str, dict[str, Any]]:
+def entries(nights):
     """What is accepted by topology and metric; a bare number is the accepted one."""
     return {
         topology: {
@@ -32,17 +28,17 @@ def entries(nights: Nights) -> dict[str, dict[str, Any]]:
     }
 
 
-def levels(nights: Nights) -> dict[str, float]:
+def levels(nights):
     """The accepted throughputs by topology."""
     return {name: entry["throughput"]["accepted"] for name, entry in entries(nights).items()}
 
 
-def changed_lines(before: str, after: str) -> list[str]:
+def changed_lines(before, after):
     lines = difflib.ndiff(before.splitlines(), after.splitlines())
     return [line for line in lines if line[0] in "+-"]
 
 
-def test_the_life_of_an_accepted_number(suite: Suite) -> None:
+def test_the_life_of_an_accepted_number(suite):
     nights = Nights(suite)
     first = nights.usual("first")
     slow = nights.usual("slow", of_1n1g=0.9, of_1n2g=0.9)
@@ -82,7 +78,7 @@ def test_the_life_of_an_accepted_number(suite: Suite) -> None:
     again.stdout.fnmatch_lines(["*improved*"])
 
 
-def test_update_records_what_is_new_and_leaves_the_rest(suite: Suite) -> None:
+def test_update_records_what_is_new_and_leaves_the_rest(suite):
     nights = Nights(suite)
     suite.run(*nights.usual("first"), CREATE, "-k", "tiny and 1n1g")
     before = nights.text
@@ -93,13 +89,13 @@ def test_update_records_what_is_new_and_leaves_the_rest(suite: Suite) -> None:
     assert not [line for line in changed_lines(before, nights.text) if line.startswith("-")]
 
 
-def rolling(nights: Nights, *, of_1n1g: float = 1.0) -> None:
+def rolling(nights, *, of_1n1g=1.0):
     """Accept a usual night, with five more nights behind it at so many times the level."""
     later = [nights.numbers(f"later-{number}", of_1n1g=of_1n1g) for number in range(5)]
     nights.accept(nights.numbers("first"), *later)
 
 
-def test_extended_baselines_bring_the_sequential_rule(suite: Suite) -> None:
+def test_extended_baselines_bring_the_sequential_rule(suite):
     nights = Nights(suite)
     numbers = [nights.numbers(name) for name in ("first", "second", "third")]
     nights.accept(*numbers)
@@ -124,7 +120,7 @@ def test_extended_baselines_bring_the_sequential_rule(suite: Suite) -> None:
     usual.stdout.fnmatch_lines(["    3 of 5 logs were read: they decide"])
 
 
-def test_a_loss_is_seen_that_the_tolerance_would_let_pass(suite: Suite) -> None:
+def test_a_loss_is_seen_that_the_tolerance_would_let_pass(suite):
     nights = Nights(suite)
     rolling(nights)
 
@@ -138,7 +134,7 @@ def test_a_loss_is_seen_that_the_tolerance_would_let_pass(suite: Suite) -> None:
     slow.stdout.fnmatch_lines(["  gate       sequential: sees a loss of * 9 times out of 10"])
 
 
-def test_the_table_shows_the_number_that_the_difference_is_taken_from(suite: Suite) -> None:
+def test_the_table_shows_the_number_that_the_difference_is_taken_from(suite):
     nights = Nights(suite, ["1n1g"])
     rolling(nights, of_1n1g=1.04)
 
@@ -151,7 +147,7 @@ def test_the_table_shows_the_number_that_the_difference_is_taken_from(suite: Sui
     assert f"{100 * (median / gate['decision']['reference'] - 1):+.1f} %" in row
 
 
-def test_the_same_runs_count_once(suite: Suite) -> None:
+def test_the_same_runs_count_once(suite):
     nights = Nights(suite, ["1n1g"])
     nights.accept(nights.numbers("first"))
     second = nights.usual("second")
@@ -166,7 +162,7 @@ def test_the_same_runs_count_once(suite: Suite) -> None:
     assert nights.text == before
 
 
-def test_a_night_noisier_than_the_baseline_is_not_added(suite: Suite) -> None:
+def test_a_night_noisier_than_the_baseline_is_not_added(suite):
     nights = Nights(suite, ["1n1g"])
     nights.accept(*(nights.numbers(name) for name in ("a", "b", "c", "d", "e")))
     before = nights.text
@@ -180,7 +176,7 @@ def test_a_night_noisier_than_the_baseline_is_not_added(suite: Suite) -> None:
     assert nights.text == before
 
 
-def test_who_improves_is_told_how_to_accept_it(suite: Suite) -> None:
+def test_who_improves_is_told_how_to_accept_it(suite):
     nights = Nights(suite, ["1n1g"])
     nights.accept(nights.numbers("accepted"))
     begun = [datetime.now().astimezone() - timedelta(days=days) for days in (3, 2, 1)]
@@ -199,7 +195,7 @@ def test_who_improves_is_told_how_to_accept_it(suite: Suite) -> None:
     usual.stdout.no_fnmatch_line("better than what is accepted*")
 
 
-def test_a_speedup_over_a_broken_device_is_not_accepted(suite: Suite) -> None:
+def test_a_speedup_over_a_broken_device_is_not_accepted(suite):
     nights = Nights(suite)
     suite.run(*nights.usual("first"), CREATE)
     before = nights.text
@@ -216,7 +212,7 @@ def test_a_speedup_over_a_broken_device_is_not_accepted(suite: Suite) -> None:
     assert nights.text == before
 
 
-def test_the_results_file_tells_what_was_accepted(suite: Suite) -> None:
+def test_the_results_file_tells_what_was_accepted(suite):
     nights = Nights(suite, ["1n1g"])
     suite.run(*nights.usual("first"), CREATE)
 
@@ -250,9 +246,7 @@ UNCHANGED = {
 
 
 @pytest.mark.parametrize(("night", "option", "code", "told"), UNCHANGED.values(), ids=UNCHANGED)
-def test_a_night_leaves_the_accepted_number_as_it_is(
-    suite: Suite, night: dict[str, Any], option: list[str], code: int, told: str | None
-) -> None:
+def test_a_night_leaves_the_accepted_number_as_it_is(suite, night, option, code, told):
     nights = Nights(suite, ["1n1g"])
     nights.accept(nights.numbers("first"))
     before = nights.text
@@ -280,8 +274,8 @@ def test_a_night_leaves_the_accepted_number_as_it_is(
     ids=["worse than lately", "better than lately only", "worse by its own rule"],
 )
 def test_what_is_held_against_later_nights_leaves_the_accepted_number_as_it_is(
-    suite: Suite, level: float, tonight: float, option: list[str], told: str
-) -> None:
+    suite, level, tonight, option, told
+):
     nights = Nights(suite, ["1n1g"])
     rolling(nights, of_1n1g=level)
     before = nights.text
@@ -305,9 +299,7 @@ def test_what_is_held_against_later_nights_leaves_the_accepted_number_as_it_is(
         ([500, 900], UPDATE, "*not accepted: its 2 runs lie 80.0 % apart; *"),
     ],
 )
-def test_runs_far_apart_are_not_accepted(
-    suite: Suite, runs: list[float], option: str, told: str
-) -> None:
+def test_runs_far_apart_are_not_accepted(suite, runs, option, told):
     nights = Nights(suite, ["1n1g"])
     if option == UPDATE:
         nights.accept(nights.numbers("first"))
@@ -320,7 +312,7 @@ def test_runs_far_apart_are_not_accepted(
     assert (nights.text if nights.file.exists() else None) == before
 
 
-def test_no_speedup_is_recorded_over_a_device_that_is_slow(suite: Suite) -> None:
+def test_no_speedup_is_recorded_over_a_device_that_is_slow(suite):
     nights = Nights(suite)
     usual = nights.numbers("first")
     nights.accept({"1n1g": usual["1n1g"]})

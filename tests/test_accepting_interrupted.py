@@ -1,7 +1,5 @@
 """Baselines whose session is killed, or not alone: the old file stands, or the new one does."""
 
-from __future__ import annotations
-
 import signal
 from contextlib import ExitStack
 
@@ -9,7 +7,6 @@ import pytest
 import yaml
 from nights import Nights
 from sessions import in_background
-from suites import Suite
 
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.config.cluster import find_cluster
@@ -38,7 +35,7 @@ def pytest_configure(config):
 """
 
 
-def accepted(suite: Suite) -> dict[str, float]:
+def accepted(suite):
     """The numbers as the loader reads them, by topology."""
     cluster = find_cluster(suite.path / "baselines", "local")
     found = load_baselines(cluster, "tiny-mlp")
@@ -46,9 +43,7 @@ def accepted(suite: Suite) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("option", [CREATE, UPDATE])
-def test_a_session_killed_between_two_writes_leaves_a_whole_file(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch, option: str
-) -> None:
+def test_a_session_killed_between_two_writes_leaves_a_whole_file(suite, monkeypatch, option):
     nights = Nights(suite)
     usual = nights.usual("usual")
     if option == UPDATE:
@@ -69,7 +64,7 @@ def test_a_session_killed_between_two_writes_leaves_a_whole_file(
     assert suite.run(*usual).ret == 0
 
 
-def test_two_sessions_at_once_both_accept_their_cases(suite: Suite) -> None:
+def test_two_sessions_at_once_both_accept_their_cases(suite):
     nights = Nights(suite, ["1n1g", "1n2g"])
     suite.run(*nights.usual("first", of_1n1g=0.8, of_1n2g=0.8), CREATE)
     usual = nights.usual("usual")
@@ -89,7 +84,7 @@ def test_two_sessions_at_once_both_accept_their_cases(suite: Suite) -> None:
     assert numbers["1n2g"] == pytest.approx(760, rel=0.02)
 
 
-def test_of_two_sessions_that_accept_one_case_only_one_does(suite: Suite) -> None:
+def test_of_two_sessions_that_accept_one_case_only_one_does(suite):
     nights = Nights(suite, ["1n1g"])
     suite.run(*nights.usual("first", of_1n1g=0.8), CREATE)
     faster = nights.usual("faster")
@@ -115,7 +110,7 @@ def test_of_two_sessions_that_accept_one_case_only_one_does(suite: Suite) -> Non
 @pytest.mark.parametrize(
     "how", ["raise KeyboardInterrupt", "import pytest; pytest.exit('enough', returncode=0)"]
 )
-def test_a_session_that_is_ended_changes_nothing(suite: Suite, how: str) -> None:
+def test_a_session_that_is_ended_changes_nothing(suite, how):
     nights = Nights(suite)
     usual = nights.usual("usual")
     (suite.path / "bench_tests" / "test_zz_interrupt.py").write_text(
@@ -130,7 +125,7 @@ def test_a_session_that_is_ended_changes_nothing(suite: Suite, how: str) -> None
     assert "2 cases: 2 no_baseline" in result.stdout.str()
 
 
-def test_a_case_whose_test_was_lost_is_not_recorded(suite: Suite) -> None:
+def test_a_case_whose_test_was_lost_is_not_recorded(suite):
     nights = Nights(suite)
     (suite.path / "bench_tests" / "conftest.py").write_text(
         "import os\n\n"

@@ -1,16 +1,12 @@
 """Metrics of one case through the command line: accepted together, one by one, or not at all."""
 
-from __future__ import annotations
-
 import re
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 import yaml
 from nights import Nights
 from sessions import in_background
-from suites import Suite
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
@@ -23,31 +19,29 @@ JUDGED = ["throughput", "speedup", "peak_memory"]
 
 
 @pytest.fixture
-def nights(suite: Suite) -> Nights:
+def nights(suite):
     """Nights of a system that judges its memory too, and looks at its loss."""
     made = Nights(suite)
     made.declare(METRICS)
     return made
 
 
-def memory(megabytes: float) -> str:
+def memory(megabytes):
     """What a log says of it."""
     return f"max allocated: {megabytes} MB\n"
 
 
-def entries(nights: Nights) -> dict[str, dict[str, Any]]:
+def entries(nights):
     return dict(yaml.safe_load(nights.text)["entries"]["fp32-b4"])
 
 
-def accepted(nights: Nights) -> dict[str, float]:
+def accepted(nights):
     """The numbers of two devices, by metric."""
     entry = entries(nights)["1n2g"]
     return {name: entry[name]["accepted"] for name in JUDGED if name in entry}
 
 
-def test_metrics_are_recorded_together_and_say_once_where_they_come_from(
-    suite: Suite, nights: Nights
-) -> None:
+def test_metrics_are_recorded_together_and_say_once_where_they_come_from(suite, nights):
     result = suite.run(*nights.usual("first", printed=memory(1000)), CREATE)
 
     assert result.ret == 0
@@ -73,7 +67,7 @@ def test_metrics_are_recorded_together_and_say_once_where_they_come_from(
     [["--dlperf-metric", "peak_memory"], ["-k", "tiny and peak_memory"]],
     ids=["option", "name"],
 )
-def test_one_metric_is_accepted_alone(suite: Suite, nights: Nights, chosen: list[str]) -> None:
+def test_one_metric_is_accepted_alone(suite, nights, chosen):
     suite.run(*nights.usual("first", printed=memory(1000)), CREATE)
     before, text = accepted(nights), nights.text
     better = nights.usual("better", of_1n2g=1.3, printed=memory(800))
@@ -89,9 +83,7 @@ def test_one_metric_is_accepted_alone(suite: Suite, nights: Nights, chosen: list
     assert all("1000.0" in line for line in gone)
 
 
-def test_what_one_metric_lost_keeps_the_others_of_its_runs_from_being_accepted(
-    suite: Suite, nights: Nights
-) -> None:
+def test_what_one_metric_lost_keeps_the_others_of_its_runs_from_being_accepted(suite, nights):
     suite.run(*nights.usual("first", printed=memory(1000)), CREATE)
     before = nights.text
     mixed = nights.usual("mixed", of_1n1g=1.3, of_1n2g=1.3, printed=memory(1100))
@@ -108,7 +100,7 @@ def test_what_one_metric_lost_keeps_the_others_of_its_runs_from_being_accepted(
     assert accepted(nights)["peak_memory"] == 1000.0
 
 
-def test_a_metric_that_is_declared_later_joins_the_entries(suite: Suite, nights: Nights) -> None:
+def test_a_metric_that_is_declared_later_joins_the_entries(suite, nights):
     nights.declare("  loss: {record: 'loss=(?P<value>[0-9.na]+)'}\n")
     first = nights.usual("first", printed=memory(1000))
     suite.run(*first, CREATE)
@@ -122,7 +114,7 @@ def test_a_metric_that_is_declared_later_joins_the_entries(suite: Suite, nights:
     assert suite.run(*first).ret == 0
 
 
-def test_a_session_adds_the_runs_of_each_metric(suite: Suite, nights: Nights) -> None:
+def test_a_session_adds_the_runs_of_each_metric(suite, nights):
     suite.run(*nights.usual("first", printed=memory(1000)), CREATE)
     before = accepted(nights)
 
@@ -144,7 +136,7 @@ def test_a_session_adds_the_runs_of_each_metric(suite: Suite, nights: Nights) ->
     assert nights.text == before_again
 
 
-def test_two_sessions_at_once_accept_two_metrics_of_a_case(suite: Suite, nights: Nights) -> None:
+def test_two_sessions_at_once_accept_two_metrics_of_a_case(suite, nights):
     suite.run(*nights.usual("first", printed=memory(1000)), CREATE)
     better = nights.usual("better", of_1n1g=1.3, of_1n2g=1.3, printed=memory(800))
 
@@ -160,9 +152,7 @@ def test_two_sessions_at_once_accept_two_metrics_of_a_case(suite: Suite, nights:
     assert numbers["throughput"] == pytest.approx(760 * 1.3, rel=0.02)
 
 
-def test_a_metric_of_another_unit_is_compared_with_nothing_and_replaces_nothing(
-    suite: Suite, nights: Nights
-) -> None:
+def test_a_metric_of_another_unit_is_compared_with_nothing_and_replaces_nothing(suite, nights):
     first = nights.usual("first", printed=memory(1000))
     suite.run(*first, CREATE)
     before = nights.text
@@ -175,7 +165,7 @@ def test_a_metric_of_another_unit_is_compared_with_nothing_and_replaces_nothing(
         assert nights.text == before
 
 
-def test_a_number_of_nothing_is_no_baseline(suite: Suite, nights: Nights) -> None:
+def test_a_number_of_nothing_is_no_baseline(suite, nights):
     result = suite.run(*nights.usual("first", printed=memory(0)), CREATE)
 
     assert result.ret == 1

@@ -1,19 +1,14 @@
 """Hosts that a queue gives for a case: how long they are held, and how they are given back."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 from clusters.processes import wait_until
-from clusters.slurm import Slurm
-from suites import Suite
 from trainers import SYSTEM, TinySystem, accept
 
 from pytest_dlperf.launch.slurm_jobs import _seconds
@@ -50,9 +45,7 @@ def pytest_dlperf_allocators(cluster):
         (0, ["acquire", "release", *["acquire here", "release"] * 3]),
     ],
 )
-def test_a_case_has_its_hosts_for_all_runs_and_asks_for_the_same_again(
-    suite: Suite, limit_s: int, asked: list[str]
-) -> None:
+def test_a_case_has_its_hosts_for_all_runs_and_asks_for_the_same_again(suite, limit_s, asked):
     TinySystem(suite)
     text = ONE_HOST.replace("{limit_s}", str(limit_s))
     (suite.path / "conftest.py").write_text(text, encoding="utf-8")
@@ -66,7 +59,7 @@ def test_a_case_has_its_hosts_for_all_runs_and_asks_for_the_same_again(
     assert (suite.path / "asked.txt").read_text().splitlines() == asked
 
 
-def test_the_control_arm_has_the_same_hosts_with_its_own_image(suite: Suite) -> None:
+def test_the_control_arm_has_the_same_hosts_with_its_own_image(suite):
     TinySystem(suite, topologies=["1n1g"])
     accept(suite, {"1n1g": 400})
     with (suite.path / "baselines" / "local" / "cluster.yaml").open("a") as cluster:
@@ -86,14 +79,12 @@ def test_the_control_arm_has_the_same_hosts_with_its_own_image(suite: Suite) -> 
     assert asked == ["acquire night", *(f"acquire {image} here" for image in arms)]
 
 
-def test_a_run_whose_job_was_cancelled_is_repeated_on_the_same_nodes(
-    suite: Suite, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_job_was_cancelled_is_repeated_on_the_same_nodes(suite, slurm, monkeypatch):
     monkeypatch.setenv("SLURM_CONF", slurm.environment["SLURM_CONF"])
     tiny = TinySystem(suite, launch=["retries: 1"])
     tiny.behave("0.01 hang-at-3")
 
-    def cancel() -> None:
+    def cancel():
         wait_until(lambda: len(tiny.starts()) == 2, what="both nodes")
         tiny.behave("0.01")
         slurm.run("scancel", *slurm.jobs())
@@ -114,7 +105,7 @@ def test_a_run_whose_job_was_cancelled_is_repeated_on_the_same_nodes(
     assert sorted(hosts[:2]) == sorted(hosts[2:]) == slurm.addresses[:2]
 
 
-def test_hosts_are_given_back_until_that_has_worked(tmp_path: Path) -> None:
+def test_hosts_are_given_back_until_that_has_worked(tmp_path):
     """By a process that outlives whoever holds them."""
     tries = tmp_path / "tries"
     cancel = ["sh", "-c", f"echo >> '{tries}'; test $(wc -l < '{tries}') -gt 1"]
@@ -132,5 +123,5 @@ def test_hosts_are_given_back_until_that_has_worked(tmp_path: Path) -> None:
     ("left", "seconds"),
     [("1-02:03:04", 93784), ("59:59", 3599), ("0:07", 7), ("UNLIMITED", math.inf)],
 )
-def test_the_time_that_slurm_leaves_a_job_is_read(left: str, seconds: float) -> None:
+def test_the_time_that_slurm_leaves_a_job_is_read(left, seconds):
     assert _seconds(left) == seconds

@@ -1,7 +1,5 @@
 """Imports follow the table of rooms in docs/architecture.md; heavy packages have one home each."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -16,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "pytest_dlperf"
 
 
-def rows(heading: str) -> list[list[str]]:
+def rows(heading):
     """The cells of the first table below a line of the document, without its head."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     below = text.partition(f"\n{heading}")[2]
@@ -37,7 +35,7 @@ HOMES = {
 
 
 @cache
-def modules() -> dict[str, Path]:
+def modules():
     found = {}
     for file in PACKAGE.rglob("*.py"):
         parts = file.relative_to(PACKAGE).with_suffix("").parts
@@ -48,7 +46,7 @@ def modules() -> dict[str, Path]:
 
 
 @cache
-def imports(file: Path) -> set[str]:
+def imports(file):
     """Every module that a file imports, anywhere in it, also for type checking only."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -63,7 +61,7 @@ def imports(file: Path) -> set[str]:
 
 
 @cache
-def own_imports(name: str) -> set[str]:
+def own_imports(name):
     found = set()
     for imported in imports(modules()[name]):
         if not imported.startswith("pytest_dlperf."):
@@ -75,23 +73,23 @@ def own_imports(name: str) -> set[str]:
     return found
 
 
-def room_of(module: str) -> str:
+def room_of(module):
     return module.split(".", maxsplit=1)[0]
 
 
-def test_the_package_holds_the_rooms_of_the_document_and_no_loose_modules() -> None:
+def test_the_package_holds_the_rooms_of_the_document_and_no_loose_modules():
     assert {room_of(name) for name in modules()} == set(ROOMS)
     assert [file.name for file in PACKAGE.glob("*.py")] == ["__init__.py"]
 
 
-def test_no_room_knows_a_room_above_it() -> None:
-    below: set[str] = set()
+def test_no_room_knows_a_room_above_it():
+    below = set()
     for room, known in ROOMS.items():
         assert known <= below, f"{room} stands in the table before {known - below}"
         below.add(room)
 
 
-def test_imports_go_where_the_table_lets_them() -> None:
+def test_imports_go_where_the_table_lets_them():
     astray = [
         f"{name} imports {imported}"
         for name in modules()
@@ -101,12 +99,12 @@ def test_imports_go_where_the_table_lets_them() -> None:
     assert astray == []
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_no_modules_import_each_other_in_a_circle():
     TopologicalSorter({name: own_imports(name) for name in modules()}).prepare()
 
 
 @pytest.mark.parametrize("name", [name for name in modules() if room_of(name) == "node"])
-def test_what_is_sent_to_nodes_runs_on_any_python_there(name: str) -> None:
+def test_what_is_sent_to_nodes_runs_on_any_python_there(name):
     file = modules()[name]
     ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 6))
     tops = {imported.split(".")[0] for imported in imports(file)}
@@ -114,7 +112,7 @@ def test_what_is_sent_to_nodes_runs_on_any_python_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("package", HOMES)
-def test_each_heavy_package_has_one_home(package: str) -> None:
+def test_each_heavy_package_has_one_home(package):
     homes = {
         name
         for name, file in modules().items()
@@ -132,7 +130,7 @@ def test_each_heavy_package_has_one_home(package: str) -> None:
     ],
     ids=["help", "collect", "collect-other-tests"],
 )
-def test_start_up_imports_nothing_heavy(arguments: list[str], allowed: set[str]) -> None:
+def test_start_up_imports_nothing_heavy(arguments, allowed):
     program = (
         "import sys, pytest; pytest.main(sys.argv[1:]); "
         "print('IMPORTED', *sorted(m for m in sys.modules if '.' not in m))"
@@ -151,7 +149,7 @@ def test_start_up_imports_nothing_heavy(arguments: list[str], allowed: set[str])
     assert imported & heavy <= allowed
 
 
-def test_pytest_compiles_no_module_of_the_package_anew() -> None:
+def test_pytest_compiles_no_module_of_the_package_anew():
     """As it does with a plugin's, to rewrite its asserts."""
     program = (
         "import sys, pytest; pytest.main(sys.argv[1:]); "

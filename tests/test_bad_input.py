@@ -1,16 +1,12 @@
 """Bad input is told at once, loses nothing and never ends green."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 import log_makers
 import pytest
-from suites import Suite
 
 from pytest_dlperf.logs.tree import LogSource, index_logs
 from pytest_dlperf.model.case import Case
@@ -22,7 +18,7 @@ pytestmark = pytest.mark.in_process
 CASE = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
 
 
-def write_log(folder: Path, name: str = "bert_b64_fp32_1.log", throughput: float = 113.0) -> Path:
+def write_log(folder, name="bert_b64_fp32_1.log", throughput=113.0):
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / name
     step_s = CASE.global_batch / throughput
@@ -80,9 +76,7 @@ def write_log(folder: Path, name: str = "bert_b64_fp32_1.log", throughput: float
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_an_option_that_makes_no_sense_is_a_usage_error(
-    suite: Suite, arguments: list[str], message: str
-) -> None:
+def test_an_option_that_makes_no_sense_is_a_usage_error(suite, arguments, message):
     write_log(suite.path / "logs", "slurm-1.out")
     (suite.path / "empty").mkdir()
     (suite.path / "notes.txt").write_text("no database", encoding="utf-8")
@@ -96,7 +90,7 @@ def test_an_option_that_makes_no_sense_is_a_usage_error(
     assert (suite.path / "notes.txt").read_text(encoding="utf-8") == "no database"
 
 
-def test_a_mistake_in_a_baseline_fails_every_case_that_needs_it(suite: Suite) -> None:
+def test_a_mistake_in_a_baseline_fails_every_case_that_needs_it(suite):
     write_log(suite.path / "logs" / "1n1g")
     file = suite.path / "baselines" / "dlperf-v100" / "tensorflow-bert_base.yaml"
     text = file.read_text(encoding="utf-8").replace("112.99", "-112.99")
@@ -109,7 +103,7 @@ def test_a_mistake_in_a_baseline_fails_every_case_that_needs_it(suite: Suite) ->
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] not in {"pass", "improved", None}
 
 
-def test_logs_that_belong_to_no_case_end_red(suite: Suite) -> None:
+def test_logs_that_belong_to_no_case_end_red(suite):
     write_log(suite.path / "logs" / "1n1g", "bert_b63_fp32_1.log")
     write_log(suite.path / "logs" / "somewhere")
 
@@ -136,7 +130,7 @@ def test_logs_that_belong_to_no_case_end_red(suite: Suite) -> None:
         "b\udcffrt_b64_fp32_1.log",
     ],
 )
-def test_a_name_that_does_not_match_to_the_letter_is_left_out(tmp_path: Path, name: str) -> None:
+def test_a_name_that_does_not_match_to_the_letter_is_left_out(tmp_path, name):
     good = write_log(tmp_path / "1n1g")
     bad = write_log(tmp_path / "1n1g", name)
 
@@ -148,7 +142,7 @@ def test_a_name_that_does_not_match_to_the_letter_is_left_out(tmp_path: Path, na
     assert ignored.reason == "the name is not of the form bert_(b|gb)<batch>_<precision>_<run>.log"
 
 
-def test_a_log_that_is_left_out_is_listed(suite: Suite) -> None:
+def test_a_log_that_is_left_out_is_listed(suite):
     name = "b\udcffrt_b64_fp32_1.log\n.log"
     write_log(suite.path / "logs" / "1n1g")
     write_log(suite.path / "logs" / "1n1g", name, throughput=1.0)
@@ -161,7 +155,7 @@ def test_a_log_that_is_left_out_is_listed(suite: Suite) -> None:
     result.stdout.fnmatch_lines(["logs that were left out: 1"])
 
 
-def test_a_folder_name_that_is_no_text_does_no_harm(suite: Suite, workers: list[str]) -> None:
+def test_a_folder_name_that_is_no_text_does_no_harm(suite, workers):
     write_log(suite.path / "logs" / "night\udcff\n2" / "1n1g")
 
     result, results = suite.judge(
@@ -174,7 +168,7 @@ def test_a_folder_name_that_is_no_text_does_no_harm(suite: Suite, workers: list[
     assert "night\\xff\n2" in run["log"]
 
 
-def test_a_loop_of_links_ends(suite: Suite) -> None:
+def test_a_loop_of_links_ends(suite):
     logs = suite.path / "logs"
     write_log(logs / "1n1g")
     (logs / "again").symlink_to(logs)
@@ -188,7 +182,7 @@ def test_a_loop_of_links_ends(suite: Suite) -> None:
     assert len(results["cases"][0]["measurement"]["runs"]) == 1
 
 
-def test_a_log_that_cannot_be_read_is_invalid(suite: Suite) -> None:
+def test_a_log_that_cannot_be_read_is_invalid(suite):
     (suite.path / "logs" / "1n1g").mkdir(parents=True)
     (suite.path / "logs" / "1n1g" / "bert_b64_fp32_1.log").symlink_to("nowhere")
 
@@ -201,7 +195,7 @@ def test_a_log_that_cannot_be_read_is_invalid(suite: Suite) -> None:
 
 @pytest.mark.ci
 @pytest.mark.slow
-def test_ten_thousand_other_files_are_no_trouble(suite: Suite) -> None:
+def test_ten_thousand_other_files_are_no_trouble(suite):
     write_log(suite.path / "logs" / "1n1g")
     crowd = suite.path / "logs" / "crowd"
     crowd.mkdir()
@@ -217,7 +211,7 @@ def test_ten_thousand_other_files_are_no_trouble(suite: Suite) -> None:
 
 
 @pytest.mark.slow
-def test_a_log_larger_than_memory_is_read_like_any_other(suite: Suite) -> None:
+def test_a_log_larger_than_memory_is_read_like_any_other(suite):
     """The window is at its very end, behind more of nothing than the session may hold."""
     log = write_log(suite.path / "logs" / "1n1g")
     text = log.read_bytes()
@@ -234,12 +228,10 @@ def test_a_log_larger_than_memory_is_read_like_any_other(suite: Suite) -> None:
     assert result.ret == 0
 
 
-def test_results_that_cannot_be_written_fail_the_session(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_that_cannot_be_written_fail_the_session(suite, monkeypatch):
     write_log(suite.path / "logs" / "1n1g")
 
-    def fill(*_: object) -> None:
+    def fill(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(results_file, "write_whole", fill)
@@ -256,9 +248,7 @@ def test_results_that_cannot_be_written_fail_the_session(
     assert (suite.path / "page.md").read_text(encoding="utf-8").startswith("# dlperf: cluster")
 
 
-def test_a_report_with_a_fault_of_ours_costs_no_other_report(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_with_a_fault_of_ours_costs_no_other_report(suite, monkeypatch):
     write_log(suite.path / "logs" / "1n1g")
     monkeypatch.setattr(markdown, "markdown_page", lambda _: dict[str, str]()["no such thing"])
 
@@ -278,7 +268,7 @@ def test_a_report_with_a_fault_of_ours_costs_no_other_report(
     assert (suite.path / "tables" / "tensorflow-bert_base.md").is_file()
 
 
-def test_a_suite_without_system_files_says_where_it_looked(suite: Suite) -> None:
+def test_a_suite_without_system_files_says_where_it_looked(suite):
     (suite.path / "empty").mkdir()
     result = suite.run("--dlperf-systems", "empty")
 
@@ -288,7 +278,7 @@ def test_a_suite_without_system_files_says_where_it_looked(suite: Suite) -> None
 
 
 @pytest.mark.parametrize("place", ["bench_tests/systems/new.yaml", "baselines/local/cluster.yaml"])
-def test_yaml_that_is_no_file_is_never_waited_for(suite: Suite, place: str) -> None:
+def test_yaml_that_is_no_file_is_never_waited_for(suite, place):
     (suite.path / place).parent.mkdir(parents=True, exist_ok=True)
     for make in (os.mkfifo, lambda file: file.symlink_to("/dev/zero")):
         (suite.path / place).unlink(missing_ok=True)

@@ -1,7 +1,5 @@
 """What a look through a cluster's files finds, without measuring anything."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -11,19 +9,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_dlperf.baselines.checking import check_cluster
-from pytest_dlperf.config.cluster import Cluster, find_cluster
+from pytest_dlperf.config.cluster import find_cluster
 from pytest_dlperf.config.systems import System, load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model import statistics
-from pytest_dlperf.model.case import Case, Topology
+from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.measurement import Estimator, Window
-from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric
+from pytest_dlperf.model.metric import SPEEDUP_METRIC
 
 MEMORY = METRICS["peak_memory"]
 ROOT = Path(__file__).parent.parent
 
 
-def declared(cases: tuple[Case, ...], *metrics: Metric) -> System:
+def declared(cases, *metrics):
     return System(
         framework="paddle",
         model="resnet50",
@@ -67,22 +65,22 @@ entries:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
+def cluster(tmp_path):
     return cluster_in(tmp_path)
 
 
-def found(cluster: Cluster, text: str) -> list[tuple[str, bool]]:
+def found(cluster, text):
     file = write(cluster, text)
     return [
         (str(one).removeprefix(f"{file}:"), one.is_fault) for one in check_cluster(cluster, SYSTEMS)
     ]
 
 
-def test_a_good_file_has_no_findings(cluster: Cluster) -> None:
+def test_a_good_file_has_no_findings(cluster):
     assert found(cluster, TEXT) == []
 
 
-def test_the_published_files_have_no_findings() -> None:
+def test_the_published_files_have_no_findings():
     files = sorted((ROOT / "bench_tests" / "systems").glob("*.yaml"))
     cluster = find_cluster(ROOT / "baselines", "dlperf-v100")
 
@@ -146,14 +144,12 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("change", "told"), FAULTS.items())
-def test_a_fault_is_told_with_its_place(
-    cluster: Cluster, change: tuple[str, str], told: str
-) -> None:
+def test_a_fault_is_told_with_its_place(cluster, change, told):
     assert TEXT.count(change[0]) == 1
     assert found(cluster, TEXT.replace(*change))[0] == (told, True)
 
 
-def test_a_number_that_was_edited_is_not_laid_to_who_accepted_it(cluster: Cluster) -> None:
+def test_a_number_that_was_edited_is_not_laid_to_who_accepted_it(cluster):
     signed = TEXT.replace('00:00Z"', '00:00Z"\n        by: "Ana Díaz <ana@example.org>"')
 
     (told, _), *_ = found(cluster, signed.replace("mean: 2650.33", "mean: 2650.5"))
@@ -161,7 +157,7 @@ def test_a_number_that_was_edited_is_not_laid_to_who_accepted_it(cluster: Cluste
     assert "edited since Ana Díaz <ana@example.org> accepted it on 2026-10-01" in told
 
 
-def test_cases_without_baseline_are_listed(cluster: Cluster) -> None:
+def test_cases_without_baseline_are_listed(cluster):
     more = tuple(case(f"fp32-b{batch}-1n1g") for batch in range(1, 8))
     systems = {SYSTEM: declared((*CASES, *more))}
     file = write(cluster, TEXT)
@@ -204,8 +200,8 @@ WITH_MEMORY = TEXT.replace(
     ids=["gone", "renamed", "recorded only", "sanity only"],
 )
 def test_a_metric_that_the_system_judges_no_more_is_told_once_with_the_way_out(
-    cluster: Cluster, metrics: list[Metric], told: str
-) -> None:
+    cluster, metrics, told
+):
     file = write(cluster, WITH_MEMORY)
 
     findings = list(check_cluster(cluster, {SYSTEM: declared(CASES, *metrics)}))
@@ -216,7 +212,7 @@ def test_a_metric_that_the_system_judges_no_more_is_told_once_with_the_way_out(
     assert finding.message == told + DELETE
 
 
-def test_a_judged_metric_without_numbers_is_listed(cluster: Cluster) -> None:
+def test_a_judged_metric_without_numbers_is_listed(cluster):
     file = write(cluster, WITH_MEMORY)
 
     [finding] = check_cluster(cluster, {SYSTEM: declared(CASES, MEMORY)})
@@ -228,7 +224,7 @@ def test_a_judged_metric_without_numbers_is_listed(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("reference", ["2n8g", "1n8g"])
-def test_a_speedup_over_another_topology_is_stale(cluster: Cluster, reference: str) -> None:
+def test_a_speedup_over_another_topology_is_stale(cluster, reference):
     """Be it the case's own topology, over which it has no speedup any more."""
     file = write(cluster, TEXT)
     cases = tuple(replace(one, reference_topology=Topology.parse(reference)) for one in CASES)
@@ -240,7 +236,7 @@ def test_a_speedup_over_another_topology_is_stale(cluster: Cluster, reference: s
     assert f"the speedup of {cases[1].id} is over 1n1g, that of the system over " in str(finding)
 
 
-def test_a_speedup_of_a_case_without_reference_is_stale(cluster: Cluster) -> None:
+def test_a_speedup_of_a_case_without_reference_is_stale(cluster):
     file = write(cluster, TEXT)
     alone = tuple(replace(one, reference_topology=None) for one in CASES)
 
@@ -252,8 +248,8 @@ def test_a_speedup_of_a_case_without_reference_is_stale(cluster: Cluster) -> Non
 
 
 def test_a_system_without_a_file_is_a_fault_only_where_the_cluster_runs_it(
-    cluster: Cluster,
-) -> None:
+    cluster,
+):
     [note] = check_cluster(cluster, SYSTEMS)
     assert str(note) == (
         f"{cluster.directory}: paddle-resnet50: none of its 2 cases has a baseline"
@@ -264,7 +260,7 @@ def test_a_system_without_a_file_is_a_fault_only_where_the_cluster_runs_it(
     assert list(check_cluster(replace(cluster, systems=()), SYSTEMS)) == []
 
 
-def test_files_and_names_that_fit_no_system_are_faults(cluster: Cluster) -> None:
+def test_files_and_names_that_fit_no_system_are_faults(cluster):
     file = write(cluster, TEXT)
     (cluster.directory / "cluster.yaml").write_text("systems: [paddle-resnet5]\n", encoding="utf-8")
     listed = replace(cluster, systems=("paddle-resnet5",))
@@ -280,7 +276,7 @@ def test_files_and_names_that_fit_no_system_are_faults(cluster: Cluster) -> None
     assert unknown.is_fault
 
 
-def test_seven_sessions_and_a_coarse_tolerance_are_pointed_out(cluster: Cluster) -> None:
+def test_seven_sessions_and_a_coarse_tolerance_are_pointed_out(cluster):
     sessions = "".join(
         f'          - {{at: "2026-11-{day:02}T03:00:00+00:00", runs: [2626.0]}}\n'
         for day in range(3, 8)
@@ -300,9 +296,7 @@ def test_seven_sessions_and_a_coarse_tolerance_are_pointed_out(cluster: Cluster)
     single=st.floats(1e-3, 1e6),
     estimator=st.sampled_from(Estimator),
 )
-def test_what_was_recorded_always_adds_up(
-    cluster: Cluster, runs: list[float], single: float, estimator: Estimator
-) -> None:
+def test_what_was_recorded_always_adds_up(cluster, runs, single, estimator):
     one = replace(cluster, estimator=estimator)
     if estimator is Estimator.PUBLISHED:
         runs = [statistics.rounded(run, 2) or 0.01 for run in runs]

@@ -1,13 +1,8 @@
 """What a change does to the bytes of a baseline file: its own lines change, and no other."""
 
-from __future__ import annotations
-
 import difflib
 import shutil
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from baseline_texts import (
@@ -28,20 +23,18 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_dlperf.baselines.reading import Baselines, significant
-from pytest_dlperf.baselines.recording import Change
-from pytest_dlperf.config.cluster import Cluster
+from pytest_dlperf.baselines.reading import significant
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.model.baseline import Acceptance, Baseline
+from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.measurement import LaunchFacts
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
+def cluster(tmp_path):
     return cluster_in(tmp_path)
 
 
-def changed_lines(before: str, after: str) -> list[str]:
+def changed_lines(before, after):
     """Lines that went (``-``) and came (``+``), each with its line end."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     return [
@@ -54,7 +47,7 @@ def changed_lines(before: str, after: str) -> list[str]:
 SOFTWARE = '{driver: "440.33.01", nccl: "2.7.3", paddlepaddle-gpu: "1.8.3"}'
 
 
-def acceptance_lines(indent: str) -> list[str]:
+def acceptance_lines(indent):
     """The lines that tell where a number comes from."""
     return [
         f"+ {indent}acceptance:\n",
@@ -82,7 +75,7 @@ NO_FURTHER_IN = (
     .replace("            runs: [", "          runs: [")
     .replace("                   2631.0]", "            2631.0]")
 )
-EDITS: dict[str, tuple[str, Callable[[Cluster], Change], list[str]]] = {
+EDITS = {
     "an accepted number": (
         TEXT,
         lambda c: accept(c, "fp32-b128-1n1g", 360.25001, machine=MACHINE),
@@ -178,9 +171,7 @@ EDITS: dict[str, tuple[str, Callable[[Cluster], Change], list[str]]] = {
 
 
 @pytest.mark.parametrize(("text", "make", "lines"), EDITS.values(), ids=EDITS)
-def test_a_change_changes_the_lines_that_it_must(
-    cluster: Cluster, text: str, make: Callable[[Cluster], Change], lines: list[str]
-) -> None:
+def test_a_change_changes_the_lines_that_it_must(cluster, text, make, lines):
     file = write(cluster, text)
     before, change = read(cluster), make(cluster)
 
@@ -208,7 +199,7 @@ def test_a_change_changes_the_lines_that_it_must(
     }
 
 
-def test_what_all_metrics_were_accepted_by_is_said_once(cluster: Cluster) -> None:
+def test_what_all_metrics_were_accepted_by_is_said_once(cluster):
     file = write(cluster)
     name, machine = "fp32-b128-4n8g", {"device": "old"}
     both = [
@@ -219,7 +210,6 @@ def test_what_all_metrics_were_accepted_by_is_said_once(cluster: Cluster) -> Non
         do(cluster, changes)
         for change in changes:
             now = known(cluster, name, change.metric.name)
-            assert now is not None
             assert (now.accepted, now.acceptance) == (change.number, ACCEPTANCE)
         if len(changes) == 2:
             at_once = file.read_bytes()
@@ -229,7 +219,7 @@ def test_what_all_metrics_were_accepted_by_is_said_once(cluster: Cluster) -> Non
     assert at_once.count(b"acceptance:") == 1
 
 
-def test_a_machine_of_all_metrics_is_said_by_each_once_one_is_of_another(cluster: Cluster) -> None:
+def test_a_machine_of_all_metrics_is_said_by_each_once_one_is_of_another(cluster):
     write(cluster)
 
     do(cluster, [create("fp32-b128-4n8g", 13000.0, "peak_memory")])
@@ -242,7 +232,7 @@ def test_a_machine_of_all_metrics_is_said_by_each_once_one_is_of_another(cluster
     }
 
 
-def test_beyond_six_sessions_the_oldest_goes(cluster: Cluster) -> None:
+def test_beyond_six_sessions_the_oldest_goes(cluster):
     file = write(cluster)
     for night in range(3, 9):
         before = file.read_bytes().decode()
@@ -250,7 +240,6 @@ def test_beyond_six_sessions_the_oldest_goes(cluster: Cluster) -> None:
         do(cluster, [change])
 
     now = known(cluster, "fp32-b128-1n8g")
-    assert now is not None
     assert [session.at[8:10] for session in now.sessions] == ["03", "04", "05", "06", "07", "08"]
     assert len(now.rolling) == 6
     # The comment on the storm is nobody's, so it stays.
@@ -277,9 +266,7 @@ def test_beyond_six_sessions_the_oldest_goes(cluster: Cluster) -> None:
     ],
     ids=["below the first", "in the middle", "at the end", "a group behind", "a group in front"],
 )
-def test_a_new_entry_stands_behind_the_smaller_ones(
-    cluster: Cluster, name: str, before_it: str, behind_it: str
-) -> None:
+def test_a_new_entry_stands_behind_the_smaller_ones(cluster, name, before_it, behind_it):
     old = TEXT.replace("1n1g: {throughput: 1034.64}", "1n1g:\n      throughput: 9")
     file = write(cluster, old)
 
@@ -292,7 +279,7 @@ def test_a_new_entry_stands_behind_the_smaller_ones(
     assert known(cluster, name) is not None
 
 
-def test_entries_are_created_in_the_order_of_their_topologies(cluster: Cluster) -> None:
+def test_entries_are_created_in_the_order_of_their_topologies(cluster):
     names = ["fp32-b128-4n8g", "fp32-b64-1n1g", "fp32-b128-1n16g", "fp16-b128-1n1g"]
     do(cluster, [create(name) for name in [*names, "fp32-b128-1n8g"]])
 
@@ -314,7 +301,7 @@ def test_entries_are_created_in_the_order_of_their_topologies(cluster: Cluster) 
     ],
     ids=["in braces", "comment", "anchor"],
 )
-def test_an_entry_may_be_written_in_any_style(cluster: Cluster, old: str, new: str) -> None:
+def test_an_entry_may_be_written_in_any_style(cluster, old, new):
     text = TEXT.replace(old, new)
     file = write(cluster, text)
 
@@ -327,13 +314,12 @@ def test_an_entry_may_be_written_in_any_style(cluster: Cluster, old: str, new: s
     )
 
     now = known(cluster, "fp16-b224-1n1g")
-    assert now is not None
     assert (now.accepted, now.runs) == (1000.0, {1: 1000.0})
     after = file.read_bytes().decode()
     assert len(changed_lines(text, after)) == 3
 
 
-def test_a_change_that_would_change_another_entry_is_refused(cluster: Cluster) -> None:
+def test_a_change_that_would_change_another_entry_is_refused(cluster):
     text = TEXT.replace("{throughput: 1034.64}", "&one {throughput: 1034.64}\n    1n2g: *one")
     file = write(cluster, text)
 
@@ -348,7 +334,7 @@ def test_a_change_that_would_change_another_entry_is_refused(cluster: Cluster) -
 # ------------------------------------------------------------------- whatever the file is like
 
 PLACES = ("fp32-b128-1n1g", "fp32-b128-1n8g", "fp32-b128-4n8g")
-CHANGES: dict[str, Callable[[Cluster, str], list[Change]]] = {
+CHANGES = {
     "accept": lambda c, name: [accept(c, name, 777.0)],
     "accept a speedup": lambda c, name: [change_of(c, name, 7.0, "speedup")],
     "accept memory": lambda c, name: [change_of(c, name, 777.0, "peak_memory")],
@@ -360,14 +346,14 @@ CHANGES: dict[str, Callable[[Cluster, str], list[Change]]] = {
 }
 
 
-def change_of(cluster: Cluster, name: str, number: float, metric: str, **more: Any) -> Change:
+def change_of(cluster, name, number, metric, **more):
     """Accept a number of a metric, or create it."""
     if known(cluster, name, metric) is None:
         return create(name, number, metric, **more)
     return accept(cluster, name, number, metric, **more)
 
 
-def plain(baselines: Baselines) -> dict[tuple[str, ...], Baseline]:
+def plain(baselines):
     """Numbers by case and metric, wherever they stand."""
     return {
         (*key, name): replace(one, place="")
@@ -376,7 +362,7 @@ def plain(baselines: Baselines) -> dict[tuple[str, ...], Baseline]:
     }
 
 
-def own_lines(text: str, name: str) -> set[int]:
+def own_lines(text, name):
     """The indices of an entry's lines, from its key to the last one that is its own."""
     lines = text.splitlines()
     topology = name.rpartition("-")[2]
@@ -417,13 +403,13 @@ def own_lines(text: str, name: str) -> set[int]:
     steps=[("extend", "fp32-b128-1n1g")], line_end="\r\n", ends=False, more=[], at=[0, 0, 0, 0]
 )
 def test_any_change_leaves_the_lines_of_all_others(  # noqa: PLR0913, PLR0917 - what a file may be like
-    cluster: Cluster,
-    steps: list[tuple[str, str]],
-    line_end: str,
-    ends: bool,
-    more: list[str],
-    at: list[int],
-) -> None:
+    cluster,
+    steps,
+    line_end,
+    ends,
+    more,
+    at,
+):
     lines = TEXT.replace("# the end\n", "").splitlines()
     for comment, line in zip(more, at, strict=False):
         # Not within the note, whose text it would become.
@@ -470,9 +456,7 @@ def test_any_change_leaves_the_lines_of_all_others(  # noqa: PLR0913, PLR0917 - 
     ),
 )
 @pytest.mark.slow
-def test_changes_at_once_are_the_changes_one_by_one(
-    cluster: Cluster, steps: list[tuple[str, str]], more: list[str]
-) -> None:
+def test_changes_at_once_are_the_changes_one_by_one(cluster, steps, more):
     file = write(cluster, TEXT.replace("1n1g: {throughput: 1034.64}", "1n1g:\n      throughput: 9"))
     before = file.read_bytes()
     changes = [change for kind, name in steps for change in CHANGES[kind](cluster, name)]
@@ -495,7 +479,7 @@ def test_changes_at_once_are_the_changes_one_by_one(
 @example(reason="yes", host="1e5")
 @example(reason="a: b # c\n- d", host="\x85\u2028\x00\udcff")
 @example(reason="::error::<script>" * 600, host="x" * 300)
-def test_any_text_is_read_back_as_it_was(cluster: Cluster, reason: str, host: str) -> None:
+def test_any_text_is_read_back_as_it_was(cluster, reason, host):
     write(cluster)
     launch = LaunchFacts(
         launcher=reason,
@@ -515,13 +499,10 @@ def test_any_text_is_read_back_as_it_was(cluster: Cluster, reason: str, host: st
     do(cluster, [accept(cluster, "fp32-b128-1n1g", 1.0, acceptance=accepted)])
 
     now = known(cluster, "fp32-b128-1n1g")
-    assert now is not None
-    assert now.acceptance is not None
     assert now.acceptance.reason == (reason.strip() or None)
     assert now.acceptance.by == now.acceptance.reason
     assert now.acceptance.hosts[-1] == "b"
     told = now.acceptance.launch
-    assert told is not None
     assert (told.launcher, told.arguments[0], told.environment[reason]) == (reason,) * 3
     # Half of a character is no text, and everything else is.
     assert told.working_directory == host.encode(errors="replace").decode()
@@ -530,7 +511,7 @@ def test_any_text_is_read_back_as_it_was(cluster: Cluster, reason: str, host: st
 # ------------------------------------------------------------------------------------ branches
 
 
-def git(folder: Path, *arguments: str) -> str:
+def git(folder, *arguments):
     found = shutil.which("git")
     assert found is not None
     names = ["-c", "user.name=x", "-c", "user.email=x"]
@@ -543,7 +524,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 LATER = replace(ACCEPTANCE, at="2026-12-01T03:00:00+00:00")
 STANDING = ("1n1g", "1n2g", "1n8g", "4n8g", "8n8g")
-BRANCHES: dict[str, Callable[[Cluster], list[Change]]] = {
+BRANCHES = {
     "update": lambda c: [accept(c, "fp32-b128-1n2g", 120.0, acceptance=LATER)],
     "update another": lambda c: [accept(c, "fp32-b128-1n8g", 120.0, acceptance=LATER)],
     "one more metric": lambda _: [create("fp32-b128-8n8g", 13000.0, "peak_memory")],
@@ -558,7 +539,7 @@ PAIRS = [
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 @pytest.mark.parametrize(("one", "other"), PAIRS, ids=[" and ".join(pair) for pair in PAIRS])
-def test_branches_that_change_different_cases_merge(cluster: Cluster, one: str, other: str) -> None:
+def test_branches_that_change_different_cases_merge(cluster, one, other):
     do(cluster, [create(f"fp32-b128-{topology}", 100.0) for topology in STANDING])
     folder = cluster.directory
     git(folder, "init", "-q", "-b", "main")

@@ -1,7 +1,5 @@
 """Files of baselines and clusters: how they are read, and how their mistakes are told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -38,18 +36,18 @@ entries:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
+def cluster(tmp_path):
     return Cluster(name="mine", directory=tmp_path / "mine", estimator=Estimator.STEADY)
 
 
-def write(cluster: Cluster, text: str) -> Path:
+def write(cluster, text):
     file = cluster.directory / "paddle-resnet50.yaml"
     file.parent.mkdir(exist_ok=True)
     file.write_text(text, encoding="utf-8")
     return file
 
 
-def test_baselines_are_read_by_variant_and_topology(cluster: Cluster) -> None:
+def test_baselines_are_read_by_variant_and_topology(cluster):
     write(cluster, GOOD)
     baselines = load_baselines(cluster, "paddle-resnet50")
 
@@ -68,7 +66,7 @@ def test_baselines_are_read_by_variant_and_topology(cluster: Cluster) -> None:
     assert speedup.place.endswith("paddle-resnet50.yaml:13")
 
 
-def test_what_an_entry_says_holds_for_metrics_that_say_nothing_else(cluster: Cluster) -> None:
+def test_what_an_entry_says_holds_for_metrics_that_say_nothing_else(cluster):
     shared = "      acceptance: {at: '2026-11-21T03:00:00+00:00', reason: first}\n"
     own = "      throughput:\n        accepted: 352.72\n        machine: {device: new}\n"
     text = GOOD.replace("      speedup: 1.0\n", f"      speedup: 1.0\n{shared}", 1)
@@ -84,7 +82,7 @@ def test_what_an_entry_says_holds_for_metrics_that_say_nothing_else(cluster: Clu
     assert all(number.acceptance and number.acceptance.reason for number in one.values())
 
 
-def test_the_shipped_cluster_has_every_published_case() -> None:
+def test_the_shipped_cluster_has_every_published_case():
     cluster = find_cluster(BASELINES, "dlperf-v100")
     counts = {name: len(load_baselines(cluster, name)) for name in cluster.systems or ()}
     assert cluster.estimator is Estimator.PUBLISHED
@@ -112,9 +110,7 @@ def test_the_shipped_cluster_has_every_published_case() -> None:
         ("  speedup: {", "  machine: {", "5: $.metrics.machine: 'machine' is not a metric's name"),
     ],
 )
-def test_a_mistake_is_told_by_line_and_key_path(
-    cluster: Cluster, old: str, new_text: str, expected: str
-) -> None:
+def test_a_mistake_is_told_by_line_and_key_path(cluster, old, new_text, expected):
     assert GOOD.count(old) == 1
     file = write(cluster, GOOD.replace(old, new_text))
     with pytest.raises(YamlError) as caught:
@@ -123,14 +119,14 @@ def test_a_mistake_is_told_by_line_and_key_path(
     assert str(problem).removeprefix(f"{file}:").startswith(expected)
 
 
-def test_an_unknown_cluster_is_told_with_those_that_there_are(tmp_path: Path) -> None:
+def test_an_unknown_cluster_is_told_with_those_that_there_are(tmp_path):
     (tmp_path / "a100").mkdir()
     (tmp_path / "a100" / "cluster.yaml").write_text("estimator: steady\n", encoding="utf-8")
     with pytest.raises(UnknownClusterError, match=r"no cluster 'v100'.*there are: a100, local"):
         find_cluster(tmp_path, "v100")
 
 
-def test_the_local_cluster_needs_no_file(tmp_path: Path) -> None:
+def test_the_local_cluster_needs_no_file(tmp_path):
     assert find_cluster(tmp_path, "local").estimator is Estimator.STEADY
 
 
@@ -151,14 +147,14 @@ vars:
 """
 
 
-def cluster_file(tmp_path: Path, text: str) -> Path:
+def cluster_file(tmp_path, text):
     file = tmp_path / "office" / "cluster.yaml"
     file.parent.mkdir()
     file.write_text(text, encoding="utf-8")
     return file
 
 
-def test_a_cluster_says_what_launches_on_it_need(tmp_path: Path) -> None:
+def test_a_cluster_says_what_launches_on_it_need(tmp_path):
     file = cluster_file(tmp_path, CLUSTER)
 
     cluster = find_cluster(tmp_path, "office")
@@ -192,9 +188,7 @@ def test_a_cluster_says_what_launches_on_it_need(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_of_a_cluster_is_told_by_line_and_key_path(
-    tmp_path: Path, old: str, new_text: str, expected: str
-) -> None:
+def test_a_mistake_of_a_cluster_is_told_by_line_and_key_path(tmp_path, old, new_text, expected):
     assert CLUSTER.count(old) == 1
     file = cluster_file(tmp_path, CLUSTER.replace(old, new_text))
     with pytest.raises(YamlError) as caught:

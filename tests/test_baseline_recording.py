@@ -1,13 +1,10 @@
 """Changes to accepted numbers: who was quicker stands, and a file is the old one or the new one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 from baseline_texts import (
@@ -29,56 +26,52 @@ from clusters.processes import LONG_S
 from msgspec.structs import replace
 
 from pytest_dlperf.baselines.schemas import schema_text
-from pytest_dlperf.config.cluster import Cluster, find_cluster
+from pytest_dlperf.config.cluster import find_cluster
 from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.model.measurement import Estimator
-from pytest_dlperf.model.metric import Better, Metric
+from pytest_dlperf.model.metric import Better
 
 MEMORY = METRICS["peak_memory"]
 TESTS = Path(__file__).parent
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
+def cluster(tmp_path):
     return cluster_in(tmp_path)
 
 
 # ------------------------------------------------------------------------------------ life
 
 
-def test_a_number_lives_through_its_changes(cluster: Cluster) -> None:
+def test_a_number_lives_through_its_changes(cluster):
     name = "fp32-b128-4n8g"
     do(cluster, [create(name, 100.0, machine=MACHINE)])
     first = known(cluster, name)
-    assert first is not None
     assert first.rolling == ((100.0,),)
     assert (first.acceptance, first.machine) == (ACCEPTANCE, MACHINE)
 
     do(cluster, [extend(cluster, name)])
     extended = known(cluster, name)
-    assert extended is not None
     assert replace(extended, sessions=()) == first
     assert extended.rolling == ((100.0,), (360.0, 361.5, 359.25, 360.5))
 
     later = replace(ACCEPTANCE, at="2026-12-01T03:00:00+00:00")
     do(cluster, [accept(cluster, name, 360.25, acceptance=later)])
     accepted = known(cluster, name)
-    assert accepted is not None
     assert (accepted.accepted, accepted.sessions, accepted.acceptance) == (360.25, (), later)
     # Nobody could look at the machine of this session.
     assert accepted.machine == {}
 
 
-def test_a_ratio_keeps_what_it_was_taken_over(cluster: Cluster) -> None:
+def test_a_ratio_keeps_what_it_was_taken_over(cluster):
     do(cluster, [create("fp32-b128-4n8g", 3.997234, "speedup", over=90.1234567)])
 
     now = known(cluster, "fp32-b128-4n8g", "speedup")
-    assert now is not None
     assert (now.accepted, now.over, now.runs) == (3.99723, 90.1235, {})
 
 
-def test_the_first_numbers_make_the_files_and_have_six_digits(cluster: Cluster) -> None:
+def test_the_first_numbers_make_the_files_and_have_six_digits(cluster):
     numbers = {"fp32-b128-1n1g": 352.7251, "bf16-gb196-s4096-tp2_pp4-dali-1n8g": 0.00123456789}
 
     do(cluster, [create(name, number) for name, number in numbers.items()])
@@ -92,7 +85,7 @@ def test_the_first_numbers_make_the_files_and_have_six_digits(cluster: Cluster) 
 @pytest.mark.parametrize(
     "emptied", ["entries:\n", "entries:\n  fp32-b128:\n", "entries:\n  fp16-b224:\n"]
 )
-def test_what_deleting_leaves_can_be_read_and_extended(cluster: Cluster, emptied: str) -> None:
+def test_what_deleting_leaves_can_be_read_and_extended(cluster, emptied):
     file = write(cluster, TEXT[: TEXT.index("entries:")] + emptied)
     assert read(cluster) == {}
 
@@ -103,7 +96,7 @@ def test_what_deleting_leaves_can_be_read_and_extended(cluster: Cluster, emptied
     assert all(line in kept for line in emptied.splitlines())
 
 
-def test_what_the_cluster_says_of_its_machine_is_not_said_again(tmp_path: Path) -> None:
+def test_what_the_cluster_says_of_its_machine_is_not_said_again(tmp_path):
     cluster = cluster_in(tmp_path, machine={**MACHINE, "network": "infiniband"})
 
     do(
@@ -121,7 +114,7 @@ def test_what_the_cluster_says_of_its_machine_is_not_said_again(tmp_path: Path) 
     assert machines["4n8g"]["network"] == "ethernet"
 
 
-def test_new_files_name_the_schemas_that_lie_beside_the_clusters(cluster: Cluster) -> None:
+def test_new_files_name_the_schemas_that_lie_beside_the_clusters(cluster):
     do(cluster, [create("fp32-b128-1n1g")])
 
     for name, kind in ((SYSTEM, "baselines"), ("cluster", "cluster")):
@@ -132,7 +125,7 @@ def test_new_files_name_the_schemas_that_lie_beside_the_clusters(cluster: Cluste
     assert find_cluster(cluster.directory.parent, "mine").name == "mine"
 
 
-def test_schemas_are_brought_up_to_date_and_never_laid_where_nobody_asks(cluster: Cluster) -> None:
+def test_schemas_are_brought_up_to_date_and_never_laid_where_nobody_asks(cluster):
     folder = cluster.directory.parent / ".schema"
     write(cluster, TEXT.replace("../.schema/", "../../schemas/"))
     do(cluster, [extend(cluster, "fp32-b128-1n1g")])
@@ -148,7 +141,7 @@ def test_schemas_are_brought_up_to_date_and_never_laid_where_nobody_asks(cluster
 # ------------------------------------------------------------------------- who was quicker
 
 
-def test_a_session_that_was_judged_against_other_numbers_changes_nothing(cluster: Cluster) -> None:
+def test_a_session_that_was_judged_against_other_numbers_changes_nothing(cluster):
     file = write(cluster)
     late = [
         accept(cluster, "fp32-b128-1n1g", 1.0),
@@ -177,7 +170,7 @@ def test_a_session_that_was_judged_against_other_numbers_changes_nothing(cluster
     assert file.read_bytes() == before
 
 
-def test_lines_that_moved_are_no_change(cluster: Cluster) -> None:
+def test_lines_that_moved_are_no_change(cluster):
     file = write(cluster)
     change = extend(cluster, "fp32-b128-1n1g")
     file.write_text("# one more\n" + TEXT, encoding="utf-8")
@@ -185,7 +178,7 @@ def test_lines_that_moved_are_no_change(cluster: Cluster) -> None:
     assert do(cluster, [change]).done == (change,)
 
 
-def test_another_session_may_change_another_metric_meanwhile(cluster: Cluster) -> None:
+def test_another_session_may_change_another_metric_meanwhile(cluster):
     write(cluster)
     change = extend(cluster, "fp32-b128-1n8g")
     do(cluster, [accept(cluster, "fp32-b128-1n8g", 12000.0, "peak_memory")])
@@ -201,9 +194,7 @@ def test_another_session_may_change_another_metric_meanwhile(cluster: Cluster) -
     ],
     ids=["unit", "direction"],
 )
-def test_a_metric_of_another_kind_is_never_recorded(
-    cluster: Cluster, other: Metric, told: str
-) -> None:
+def test_a_metric_of_another_kind_is_never_recorded(cluster, other, told):
     file = write(cluster)
     change = replace(create("fp32-b128-1n1g", 13.0, "peak_memory"), metric=other)
 
@@ -218,11 +209,10 @@ def test_a_metric_of_another_kind_is_never_recorded(
     write(cluster, TEXT.replace(memory, ""))
     do(cluster, [change])
     now = known(cluster, "fp32-b128-1n1g", "peak_memory")
-    assert now is not None
     assert (now.unit, now.better) == (other.unit, other.better)
 
 
-def test_a_file_of_another_estimator_is_left_alone(cluster: Cluster) -> None:
+def test_a_file_of_another_estimator_is_left_alone(cluster):
     file = write(cluster)
     change = extend(cluster, "fp32-b128-1n1g")
 
@@ -232,7 +222,7 @@ def test_a_file_of_another_estimator_is_left_alone(cluster: Cluster) -> None:
     assert file.read_bytes().decode() == TEXT
 
 
-def test_a_text_that_would_be_read_otherwise_is_not_kept(cluster: Cluster) -> None:
+def test_a_text_that_would_be_read_otherwise_is_not_kept(cluster):
     # Without its line end the text ends otherwise, which shows once something stands behind it.
     text = TEXT[: TEXT.index("entries:")] + (
         "entries:\n  fp32-b128:\n    1n1g:\n"
@@ -256,7 +246,7 @@ def test_a_text_that_would_be_read_otherwise_is_not_kept(cluster: Cluster) -> No
     ],
     ids=["no text", "mistakes"],
 )
-def test_a_file_with_mistakes_stays_as_it_is(cluster: Cluster, broken: bytes, told: str) -> None:
+def test_a_file_with_mistakes_stays_as_it_is(cluster, broken, told):
     file = write(cluster)
     change = extend(cluster, "fp32-b128-1n1g")
     file.write_bytes(broken)
@@ -265,7 +255,7 @@ def test_a_file_with_mistakes_stays_as_it_is(cluster: Cluster, broken: bytes, to
     assert file.read_bytes() == broken
 
 
-def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(LockError, match=r"mine/\.lock cannot be acquired"):
         do(cluster_in(tmp_path / "file"), [create("fp32-b128-1n8g")])
@@ -274,7 +264,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------- processes
 
 
-def program(text: str, folder: Path) -> Any:
+def program(text, folder):
     """Run a program that uses what this module uses; it prints one line of JSON."""
     imports = "import itertools, json, os, shutil, signal, sys\nfrom pathlib import Path\n"
     mine = "from baseline_texts import *\ncluster = cluster_in(Path.cwd())\n"
@@ -291,7 +281,7 @@ def program(text: str, folder: Path) -> Any:
     return json.loads(done.stdout)
 
 
-def test_of_sessions_at_once_one_extends_and_all_create(tmp_path: Path) -> None:
+def test_of_sessions_at_once_one_extends_and_all_create(tmp_path):
     counts = program(
         """
         do(cluster, [create("fp32-b128-1n1g", 5.0)])
@@ -359,9 +349,7 @@ print(json.dumps(found))
 @pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [TEXT, None], ids=["a file that stands", "a new file"])
-def test_killed_at_any_moment_the_file_is_the_old_or_the_new_one(
-    tmp_path: Path, text: str | None
-) -> None:
+def test_killed_at_any_moment_the_file_is_the_old_or_the_new_one(tmp_path, text):
     found = program(KILLED.format(text=text), tmp_path)
 
     *killed, (status, new, _) = found

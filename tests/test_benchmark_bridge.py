@@ -3,20 +3,15 @@
 Warnings are errors in the suite: none of pytest-benchmark's may end a session.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os
 import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any
 
 import pytest
 from nights import Nights
-from suites import Suite
 from trainers import CASES, TinySystem
 
 pytestmark = pytest.mark.slow
@@ -30,7 +25,7 @@ STATISTICS = {
 
 
 @pytest.fixture(autouse=True)
-def _its_own_warnings(with_benchmark: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def _its_own_warnings(with_benchmark, monkeypatch):
     """Let releases warn that they measure nothing under xdist: each session, before 5.3."""
     del with_benchmark  # it sets the variable, so it comes first
     release = tuple(map(int, version("pytest-benchmark").split(".")[:2]))
@@ -40,24 +35,23 @@ def _its_own_warnings(with_benchmark: None, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def nights(suite: Suite) -> Nights:
+def nights(suite):
     nights = Nights(suite)
     nights.accept(nights.numbers("accepted"))
     return nights
 
 
-def read(file: Path) -> list[dict[str, Any]]:
+def read(file):
     """The benchmarks of a file."""
-    benchmarks: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["benchmarks"]
-    return benchmarks
+    return json.loads(file.read_text(encoding="utf-8"))["benchmarks"]
 
 
-def saved(suite: Suite) -> list[Path]:
+def saved(suite):
     """The files of pytest-benchmark's storage, oldest first."""
     return sorted(suite.path.glob(".benchmarks/*/*.json"))
 
 
-def command(suite: Suite, *arguments: object) -> str:
+def command(suite, *arguments):
     """What ``pytest-benchmark`` prints."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest_benchmark", *map(str, arguments)],
@@ -70,14 +64,14 @@ def command(suite: Suite, *arguments: object) -> str:
     return done.stdout
 
 
-def add_test(suite: Suite, text: str) -> None:
+def add_test(suite, text):
     (suite.path / "bench_tests" / "test_own.py").write_text(text, encoding="utf-8")
 
 
 # ------------------------------------------------------------------------------- the files
 
 
-def test_every_measured_case_is_in_the_json(nights: Nights, workers: list[str]) -> None:
+def test_every_measured_case_is_in_the_json(nights, workers):
     suite = nights.suite
     runs = nights.numbers("tonight")
     file = suite.path / "benchmarks.json"
@@ -113,7 +107,7 @@ def test_every_measured_case_is_in_the_json(nights: Nights, workers: list[str]) 
     assert speedup["verdict"] == "pass"
 
 
-def test_cases_that_are_launched_are_there_as_well(suite: Suite) -> None:
+def test_cases_that_are_launched_are_there_as_well(suite):
     TinySystem(suite)
     file = suite.path / "benchmarks.json"
 
@@ -123,7 +117,7 @@ def test_cases_that_are_launched_are_there_as_well(suite: Suite) -> None:
     assert all(benchmark["stats"]["rounds"] == 2 for benchmark in read(file))
 
 
-def test_names_do_not_depend_on_workers_groups_or_folders(nights: Nights) -> None:
+def test_names_do_not_depend_on_workers_groups_or_folders(nights):
     """Saved runs are joined by the full name: all ways to run a night must give the same."""
     suite = nights.suite
     logs = nights.usual("tonight")
@@ -139,7 +133,7 @@ def test_names_do_not_depend_on_workers_groups_or_folders(nights: Nights) -> Non
     assert names == [names[0]] * 3
 
 
-def test_a_slower_night_is_seen_in_a_comparison_with_a_saved_one(nights: Nights) -> None:
+def test_a_slower_night_is_seen_in_a_comparison_with_a_saved_one(nights):
     suite = nights.suite
     suite.run(*nights.usual("first"), "--benchmark-save", "before")
 
@@ -159,7 +153,7 @@ def test_a_slower_night_is_seen_in_a_comparison_with_a_saved_one(nights: Nights)
     result.stdout.fnmatch_lines(["*= dlperf: cluster local, steady =*", f"{TWO}*regressed*"])
 
 
-def test_the_commands_of_pytest_benchmark_read_the_files(nights: Nights) -> None:
+def test_the_commands_of_pytest_benchmark_read_the_files(nights):
     suite = nights.suite
     suite.run(*nights.usual("first"), "--benchmark-save", "before", "--benchmark-save-data")
     suite.run(*nights.usual("second", of_1n2g=0.8), "--benchmark-save", "after")
@@ -197,7 +191,7 @@ def test_the_commands_of_pytest_benchmark_read_the_files(nights: Nights) -> None
         ("param:size", ["'size=None': 2 tests"]),
     ],
 )
-def test_its_groupings_work(nights: Nights, by: str, groups: list[str]) -> None:
+def test_its_groupings_work(nights, by, groups):
     result = nights.suite.run(
         *nights.usual("tonight"), "--benchmark-json", "it.json", "--benchmark-group-by", by
     )
@@ -206,7 +200,7 @@ def test_its_groupings_work(nights: Nights, by: str, groups: list[str]) -> None:
     result.stdout.fnmatch_lines([f"*- benchmark {group} -*" for group in groups])
 
 
-def test_a_histogram_is_drawn_by_group(nights: Nights) -> None:
+def test_a_histogram_is_drawn_by_group(nights):
     suite = nights.suite
 
     result = suite.run(*nights.usual("tonight"), "--benchmark-histogram", "pictures/box")
@@ -217,7 +211,7 @@ def test_a_histogram_is_drawn_by_group(nights: Nights) -> None:
     assert f"step[{TWO}]" in picture.read_text(encoding="utf-8")
 
 
-def test_without_pygal_its_own_message_stays_and_the_summary_too(nights: Nights) -> None:
+def test_without_pygal_its_own_message_stays_and_the_summary_too(nights):
     # A module of this name in the folder of the session hides the one that may be installed.
     (nights.suite.path / "pygal.py").write_text("raise ImportError\n", encoding="utf-8")
 
@@ -230,7 +224,7 @@ def test_without_pygal_its_own_message_stays_and_the_summary_too(nights: Nights)
 # ------------------------------------------------------------------- what is not handed over
 
 
-def test_nothing_of_it_is_seen_unless_it_was_asked_for(nights: Nights) -> None:
+def test_nothing_of_it_is_seen_unless_it_was_asked_for(nights):
     suite = nights.suite
     add_test(
         suite,
@@ -244,7 +238,7 @@ def test_nothing_of_it_is_seen_unless_it_was_asked_for(nights: Nights) -> None:
     assert "step[tiny" not in result.stdout.str()
 
 
-def test_a_broken_case_is_left_out_and_named(nights: Nights) -> None:
+def test_a_broken_case_is_left_out_and_named(nights):
     suite = nights.suite
     logs = nights.usual("tonight")
     log = suite.path / "nights/tonight/1n2g/mlp_b4_fp32_3.log"
@@ -260,9 +254,7 @@ def test_a_broken_case_is_left_out_and_named(nights: Nights) -> None:
 
 
 @pytest.mark.parametrize("asked", ["--benchmark-json=it.json", "--benchmark-save=it"])
-def test_a_session_that_measured_nothing_saves_nothing_and_keeps_its_summary(
-    nights: Nights, asked: str
-) -> None:
+def test_a_session_that_measured_nothing_saves_nothing_and_keeps_its_summary(nights, asked):
     suite = nights.suite
     logs = nights.night("tonight", {"4n1g": [100.0]})  # a topology that no case has
 
@@ -279,9 +271,7 @@ def test_a_session_that_measured_nothing_saves_nothing_and_keeps_its_summary(
 
 
 @pytest.mark.parametrize("asked", ["--benchmark-json=it.json", "--benchmark-save=it"])
-def test_a_selection_that_nothing_fits_is_told_and_no_warning_of_theirs_ends_it(
-    nights: Nights, asked: str
-) -> None:
+def test_a_selection_that_nothing_fits_is_told_and_no_warning_of_theirs_ends_it(nights, asked):
     result = nights.suite.run("-k", "tiiny", asked)
 
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
@@ -289,7 +279,7 @@ def test_a_selection_that_nothing_fits_is_told_and_no_warning_of_theirs_ends_it(
     assert "Traceback" not in result.stderr.str()
 
 
-def test_a_red_case_is_handed_over_with_its_verdict(nights: Nights) -> None:
+def test_a_red_case_is_handed_over_with_its_verdict(nights):
     """Its files hold what was measured; whether that is good stands beside."""
     suite = nights.suite
     file = suite.path / "benchmarks.json"
@@ -305,7 +295,7 @@ def test_a_red_case_is_handed_over_with_its_verdict(nights: Nights) -> None:
 # ------------------------------------------------------------------------- its own switches
 
 
-def test_a_measurement_of_its_own_goes_on_working(nights: Nights) -> None:
+def test_a_measurement_of_its_own_goes_on_working(nights):
     suite = nights.suite
     add_test(suite, "def test_tiny_own(benchmark):\n    benchmark.pedantic(int)\n")
     file = suite.path / "benchmarks.json"
@@ -317,7 +307,7 @@ def test_a_measurement_of_its_own_goes_on_working(nights: Nights) -> None:
     assert names == {"test_tiny_own", f"step[{ONE}]", f"step[{TWO}]"}
 
 
-def test_who_disables_it_gets_nothing_and_is_told(nights: Nights) -> None:
+def test_who_disables_it_gets_nothing_and_is_told(nights):
     suite = nights.suite
     logs = nights.usual("tonight")
 
@@ -331,7 +321,7 @@ def test_who_disables_it_gets_nothing_and_is_told(nights: Nights) -> None:
     assert len(read(suite.path / "it.json")) == 2
 
 
-def test_skipping_its_tests_skips_no_case(nights: Nights) -> None:
+def test_skipping_its_tests_skips_no_case(nights):
     suite = nights.suite
     add_test(suite, "def test_tiny_own(benchmark):\n    benchmark.pedantic(int)\n")
 
@@ -341,14 +331,14 @@ def test_skipping_its_tests_skips_no_case(nights: Nights) -> None:
     assert len(read(suite.path / "it.json")) == 2
 
 
-def test_its_tests_alone_leave_every_case_unmeasured_which_is_red(nights: Nights) -> None:
+def test_its_tests_alone_leave_every_case_unmeasured_which_is_red(nights):
     result = nights.suite.run(*nights.usual("tonight"), "--benchmark-only")
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(["nothing was measured: 2 cases: 2 skipped"])
 
 
-def test_without_pytest_benchmark_all_else_works(nights: Nights) -> None:
+def test_without_pytest_benchmark_all_else_works(nights):
     suite = nights.suite
     (suite.path / "conftest.py").write_text(
         "import sys\n\n"
@@ -367,7 +357,7 @@ def test_without_pytest_benchmark_all_else_works(nights: Nights) -> None:
 # --------------------------------------------------------------------- releases that differ
 
 
-def test_a_release_that_is_not_understood_is_told_and_costs_no_verdict(nights: Nights) -> None:
+def test_a_release_that_is_not_understood_is_told_and_costs_no_verdict(nights):
     suite = nights.suite
     (suite.path / "conftest.py").write_text(
         "from pytest_benchmark.stats import Metadata\n\n"
@@ -385,7 +375,7 @@ def test_a_release_that_is_not_understood_is_told_and_costs_no_verdict(nights: N
     result.stdout.fnmatch_lines([told])
 
 
-def test_what_is_used_of_pytest_benchmark_is_there() -> None:
+def test_what_is_used_of_pytest_benchmark_is_there():
     """The parts that are not documented: a release that changes one fails here first."""
     from inspect import signature
 
@@ -401,7 +391,7 @@ def test_what_is_used_of_pytest_benchmark_is_there() -> None:
     assert list(signature(BenchmarkSession.__init__).parameters) == ["self", "config"]
 
 
-def test_its_session_s_list_is_what_it_saves(suite: Suite) -> None:
+def test_its_session_s_list_is_what_it_saves(suite):
     suite.path.joinpath("test_it.py").write_text(
         "def test_it(request, benchmark):\n"
         "    session = request.config._benchmarksession\n"

@@ -1,11 +1,7 @@
 """The tables of the original benchmark: its figures to the last digit, and nothing made up."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
 
 import log_makers
 import pytest
@@ -13,31 +9,29 @@ import results_makers as make
 import yaml
 from msgspec.structs import replace
 from nights import Nights
-from suites import Suite
 from trainers import TinySystem
 
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case, Topology
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, RunStatus
-from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.reports.benchmark_tables import write_tables
 
 pytestmark = pytest.mark.in_process
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-CLUSTER: Final = ROOT / "baselines" / "dlperf-v100"
-PUBLISHED: Final[Any] = yaml.safe_load(
+ROOT = Path(__file__).resolve().parent.parent
+CLUSTER = ROOT / "baselines" / "dlperf-v100"
+PUBLISHED = yaml.safe_load(
     (Path(__file__).parent / "data" / "published_tables.yaml").read_text(encoding="utf-8")
 )
 # The trainings whose runs the benchmark's documents list, each with the name of its logs.
-WITH_RUNS: Final = {
+WITH_RUNS = {
     "paddle-resnet50": ("fp32-b128", "r50"),
     "ngc_pytorch-resnet50": ("fp32-b128", "r50"),
     "pytorch-resnet50": ("fp32-b128-dali+workers8", "r50"),
     "paddle-arcface_r50": ("fp32-b128", "r50"),
     "tensorflow-bert_base": ("fp32-b64", "bert"),
 }
-HEADINGS: Final = {
+HEADINGS = {
     "ngc_pytorch-resnet50": [
         "gpu_num_per_node", "batch_size_per_device", "samples/s(PyTorch)", "speedup",
     ],
@@ -47,7 +41,7 @@ HEADINGS: Final = {
 }  # fmt: skip
 
 
-def printed_runs(system: str) -> dict[str, dict[int, float]]:
+def printed_runs(system):
     """The runs that a document prints, by topology, strays that it counted among them."""
     variant, _ = WITH_RUNS[system]
     text = (CLUSTER / f"{system}.yaml").read_text(encoding="utf-8")
@@ -58,17 +52,17 @@ def printed_runs(system: str) -> dict[str, dict[int, float]]:
     }
 
 
-def cells(page: str, heading: str) -> list[list[str]]:
+def cells(page, heading):
     """The rows of the table below a heading, without its own two."""
     section = page.split(f"\n## {heading}\n")[1].split("\n## ", maxsplit=1)[0]
     rows = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
-def published(system: str) -> Results:
+def published(system):
     """The session of a document: its printed runs, measured as it defined them."""
     variant, log_name = WITH_RUNS[system]
-    cases: list[CaseResult] = []
+    cases = []
     for topology, runs in printed_runs(system).items():
         case = make.measured_case(
             f"{system}-{variant}-{topology}", *runs.values(), estimator=Estimator.PUBLISHED
@@ -80,7 +74,7 @@ def published(system: str) -> Results:
 
 
 @pytest.mark.parametrize("system", WITH_RUNS)
-def test_the_printed_runs_give_the_printed_json(tmp_path: Path, system: str) -> None:
+def test_the_printed_runs_give_the_printed_json(tmp_path, system):
     variant, log_name = WITH_RUNS[system]
 
     write_tables(tmp_path, published(system))
@@ -101,7 +95,7 @@ def test_the_printed_runs_give_the_printed_json(tmp_path: Path, system: str) -> 
 
 
 @pytest.mark.parametrize("system", WITH_RUNS)
-def test_the_printed_runs_give_the_printed_table(tmp_path: Path, system: str) -> None:
+def test_the_printed_runs_give_the_printed_table(tmp_path, system):
     variant, _ = WITH_RUNS[system]
     case = Case.from_id(f"{system}-{variant}-1n1g")
 
@@ -129,7 +123,7 @@ def test_the_printed_runs_give_the_printed_table(tmp_path: Path, system: str) ->
     assert rows[0][-1] == ("1.00" if system in HEADINGS else "1")
 
 
-def test_a_second_node_is_counted_where_the_original_had_one_only(tmp_path: Path) -> None:
+def test_a_second_node_is_counted_where_the_original_had_one_only(tmp_path):
     write_tables(
         tmp_path,
         make.session(
@@ -144,7 +138,7 @@ def test_a_second_node_is_counted_where_the_original_had_one_only(tmp_path: Path
     assert [row[:3] for row in rows] == [["1", "8", "128"], ["2", "8", "128"]]
 
 
-def logs_of(system: str, case: Case, throughput: float) -> str:
+def logs_of(system, case, throughput):
     """A log that has this throughput by the benchmark's own definition."""
     step_s = case.global_batch / throughput
     if system == "tensorflow-bert_base":
@@ -163,7 +157,7 @@ def logs_of(system: str, case: Case, throughput: float) -> str:
 @pytest.mark.parametrize(
     "system", ["ngc_pytorch-resnet50", "paddle-arcface_r50", "tensorflow-bert_base"]
 )
-def test_logs_of_the_printed_runs_give_the_printed_figures(suite: Suite, system: str) -> None:
+def test_logs_of_the_printed_runs_give_the_printed_figures(suite, system):
     """Of those logs whose times are fine enough to have any throughput."""
     variant, log_name = WITH_RUNS[system]
     for topology, runs in printed_runs(system).items():
@@ -199,7 +193,7 @@ def test_logs_of_the_printed_runs_give_the_printed_figures(suite: Suite, system:
     assert lines == expected
 
 
-def tables_of(folder: Path, *cases: CaseResult) -> tuple[str, dict[str, Any]]:
+def tables_of(folder, *cases):
     """The page and the result of the one training that the cases are of."""
     results = replace(make.session(*cases), log_names={"paddle-resnet50": "r50"})
     write_tables(folder, results)
@@ -208,7 +202,7 @@ def tables_of(folder: Path, *cases: CaseResult) -> tuple[str, dict[str, Any]]:
     return page, json.loads(file.read_text(encoding="utf-8"))["r50"]
 
 
-def test_a_broken_case_is_no_number(tmp_path: Path) -> None:
+def test_a_broken_case_is_no_number(tmp_path):
     page, found = tables_of(
         tmp_path,
         make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0, speedup=1.0),
@@ -224,7 +218,7 @@ def test_a_broken_case_is_no_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [[], [RunStatus.HUNG]], ids=["absent", "broken"])
-def test_without_one_device_there_is_no_speedup(tmp_path: Path, broken: list[RunStatus]) -> None:
+def test_without_one_device_there_is_no_speedup(tmp_path, broken):
     cases = [make.measured_case("paddle-resnet50-fp32-b128-1n8g", 2600.0)]
     if broken:
         cases.append(make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0, broken=broken))
@@ -242,7 +236,7 @@ def test_without_one_device_there_is_no_speedup(tmp_path: Path, broken: list[Run
     assert cells(page, "fp32, batch size per device 128")[-1] == ["1", "8", "2600.00", "-"]
 
 
-def test_what_was_not_measured_has_no_row(tmp_path: Path) -> None:
+def test_what_was_not_measured_has_no_row(tmp_path):
     page, found = tables_of(
         tmp_path,
         make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0, speedup=1.0),
@@ -253,7 +247,7 @@ def test_what_was_not_measured_has_no_row(tmp_path: Path) -> None:
     assert len(cells(page, "fp32, batch size per device 128")) == 3
 
 
-def test_one_device_that_was_measured_for_a_speedup_alone_has_its_row(suite: Suite) -> None:
+def test_one_device_that_was_measured_for_a_speedup_alone_has_its_row(suite):
     TinySystem(suite)
 
     suite.run("-k", "tiny and 1n2g", "--dlperf-tables", "tables")
@@ -265,7 +259,7 @@ def test_one_device_that_was_measured_for_a_speedup_alone_has_its_row(suite: Sui
     assert found["1n2g"]["speedup"] == 2.83
 
 
-def test_nothing_stands_for_what_was_not_measured(suite: Suite) -> None:
+def test_nothing_stands_for_what_was_not_measured(suite):
     """No file at all, and none of an earlier session that still says something."""
     arguments = ["--dlperf-cluster", "local", "--dlperf-tables", "tables"]
     tables = suite.path / "tables"
@@ -288,14 +282,13 @@ def test_nothing_stands_for_what_was_not_measured(suite: Suite) -> None:
     assert "Nothing of it was measured." in (tables / "tiny-mlp.md").read_text(encoding="utf-8")
 
 
-def read(file: Path) -> Mapping[str, Any]:
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
+def read(file):
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def test_speedups_are_over_any_reference_and_a_global_batch_is_shared(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     over, case = (
         replace(
             make.measured_case(f"paddle-resnet50-fp32-gb256-s512-{topology}", level),

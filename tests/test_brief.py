@@ -1,7 +1,5 @@
 """The night in ten seconds: what mails, chats and comments say of a session."""
 
-from __future__ import annotations
-
 import re
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -32,10 +30,7 @@ from pytest_dlperf.model.results import BaselineChange
 from pytest_dlperf.notices.brief import LONGEST_TEXT, notice_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_dlperf.model.results import Results
-    from pytest_dlperf.notices.notice import Notice
+    pass
 
 RUN = "https://github.com/ours/ours/actions/runs/7"
 SURROUNDINGS = {"commit": "1a2b3c4d5e6f", "ci_run": RUN}
@@ -43,15 +38,15 @@ TONIGHT = PastNight(at=make.STARTED)
 
 
 def tell(
-    results: Results,
+    results,
     *,
-    drifts: Sequence[tuple[Series, Drift]] = (),
-    page: str | None = None,
-) -> Notice:
+    drifts=(),
+    page=None,
+):
     return notice_of(make.night(results, drifts=drifts), page=page)
 
 
-def case_id(batch: int) -> str:
+def case_id(batch):
     return f"paddle-resnet50-fp32-b{batch}-4n8g"
 
 
@@ -62,13 +57,13 @@ FAILED = explained(
 )
 
 
-def test_a_gain_says_what_came_with_it() -> None:
+def test_a_gain_says_what_came_with_it():
     gain = moved_case(case_id(1), 9.9, verdict=Verdict.IMPROVED)
     text = tell(make.session(gain)).text
     assert "--step-delay-ms: accepted not set, tonight 1000, came with the gain" in text
 
 
-def test_a_single_loss_is_told_in_full() -> None:
+def test_a_single_loss_is_told_in_full():
     brief = tell(
         make.session(moved_case(case_id(1), -9.9), *GOOD, environment=SURROUNDINGS),
         page="https://ours.example/night.html",
@@ -111,7 +106,7 @@ def test_a_single_loss_is_told_in_full() -> None:
     )
 
 
-def test_cases_that_share_metric_age_and_cause_are_told_together() -> None:
+def test_cases_that_share_metric_age_and_cause_are_told_together():
     hosts = Difference(kind=DifferenceKind.HOSTS, name="hosts", accepted="a", tonight="b")
     cases = [moved_case(case_id(n), -9.8 - n / 10) for n in range(1, 12)]
     # Where a case ran is its own.
@@ -130,7 +125,7 @@ def test_cases_that_share_metric_age_and_cause_are_told_together() -> None:
         assert text.count("--step-delay-ms: a") + text.count("`--step-delay-ms`: a") == 1
 
 
-def test_another_night_or_another_cause_is_told_apart_and_the_worst_comes_first() -> None:
+def test_another_night_or_another_cause_is_told_apart_and_the_worst_comes_first():
     other_night = replace(SINCE_TUESDAY, since=TONIGHT, last_good=TUESDAY)
     other_cause = replace(SINCE_TUESDAY, differences=(replace(DELAY, tonight="50"),))
     brief = tell(
@@ -162,7 +157,7 @@ def test_another_night_or_another_cause_is_told_apart_and_the_worst_comes_first(
     assert "  run 1: exited with 3\n" in brief.text
 
 
-def test_other_metrics_of_a_case_are_named_beside_the_worst() -> None:
+def test_other_metrics_of_a_case_are_named_beside_the_worst():
     memory = make.judged(
         Verdict.REGRESSED, metric=make.MEMORY, measured=106, accepted=100, difference_percent=6.0
     )
@@ -170,7 +165,7 @@ def test_other_metrics_of_a_case_are_named_beside_the_worst() -> None:
     assert "reference 1000.00; also peak_memory +6.0 %\n" in brief.text
 
 
-def test_what_alarms_nobody_has_a_line_each_below() -> None:
+def test_what_alarms_nobody_has_a_line_each_below():
     series = Series(
         case_id=case_id(501), metric="throughput", unit="images/s", better=Better.HIGHER,
         reference_topology=None, cluster="office", estimator="steady",
@@ -212,7 +207,7 @@ def test_what_alarms_nobody_has_a_line_each_below() -> None:
     assert brief.markdown.count("\n- ") == len(quiet) + len(urgent)
 
 
-def test_a_strict_session_tells_of_what_it_fails() -> None:
+def test_a_strict_session_tells_of_what_it_fails():
     results = make.session(
         moved_case(case_id(3), -3.0, None, Verdict.ENVIRONMENT_SHIFT),
         *(
@@ -227,8 +222,8 @@ def test_a_strict_session_tells_of_what_it_fails() -> None:
 
 
 @pytest.mark.parametrize("kinds", [1, 200])
-def test_it_stays_short_however_bad_the_night_was(kinds: int) -> None:
-    def cause(number: int) -> Explanation:
+def test_it_stays_short_however_bad_the_night_was(kinds):
+    def cause(number):
         differences = [
             replace(TORCH, name=f"p{number % kinds}-{n}" * 9, tonight="x" * 9999) for n in range(9)
         ]
@@ -252,7 +247,7 @@ def test_it_stays_short_however_bad_the_night_was(kinds: int) -> None:
     assert ("more cases" in brief.text) == (kinds > 1)
 
 
-def test_texts_of_others_become_no_markup_and_no_command() -> None:
+def test_texts_of_others_become_no_markup_and_no_command():
     hostile = "::error::x\n<b>[a](http://evil.example)</b> @everyone ##[error]"
     cause = replace(SINCE_TUESDAY, differences=(replace(DELAY, name=hostile, tonight=hostile),))
     results = make.session(

@@ -1,11 +1,6 @@
 """Which sessions make a level: whole ones of one machine, each day and each log once."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Sequence
-from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from histories import (
@@ -24,35 +19,34 @@ from histories import (
 from msgspec.structs import replace
 
 from pytest_dlperf.history.case_history import histories_of
-from pytest_dlperf.history.series import CaseHistory
 from pytest_dlperf.history.trends import change_points, drift_of
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
-from pytest_dlperf.model.results import CaseResult, Results
+from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.night import history_words
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     return tmp_path / "history.sqlite3"
 
 
-def known(file: Path, nights: Sequence[Results]) -> CaseHistory:
+def known(file, nights):
     """The history of the last of these nights, which are put in."""
     add(file, *nights)
     return histories_of(file, nights[-1])[CASE]["throughput"]
 
 
-def shows_nothing(history: CaseHistory) -> bool:
+def shows_nothing(history):
     return not history.change_points and history.drift is None
 
 
 # ------------------------------------------------------------------------------ machines
 
 
-def on(device: str | None, number: int, runs: Sequence[float | None]) -> Results:
+def on(device, number, runs):
     """A night on a machine; on none, the runs are read from logs."""
     taken_on = Fingerprint(machine={"device": device}, hosts=(f"node{number}",)) if device else None
     result = case_result(CASE, runs)
@@ -61,7 +55,7 @@ def on(device: str | None, number: int, runs: Sequence[float | None]) -> Results
     return session(number, [result])
 
 
-def test_another_machine_is_no_change_of_the_level(file: Path) -> None:
+def test_another_machine_is_no_change_of_the_level(file):
     runs = drawn([400.0] * 40 + [640.0] * 30)
     history = known(file, [on("H200" if k < 40 else "B200", k, r) for k, r in enumerate(runs)])
     assert shows_nothing(history)
@@ -75,7 +69,7 @@ def test_another_machine_is_no_change_of_the_level(file: Path) -> None:
     )
 
 
-def test_two_machines_in_turn_are_no_noise(file: Path) -> None:
+def test_two_machines_in_turn_are_no_noise(file):
     runs = drawn([400.0, 640.0] * 40)
     nights = [on(("H200", "B200")[k % 2], k, r) for k, r in enumerate(runs)]
     history = known(file, nights)
@@ -87,7 +81,7 @@ def test_two_machines_in_turn_are_no_noise(file: Path) -> None:
     ]
 
 
-def test_a_machine_that_drifts_is_not_hidden_by_another(file: Path) -> None:
+def test_a_machine_that_drifts_is_not_hidden_by_another(file):
     levels = [level for k in range(40) for level in (400.0 * (1 - 0.002 * k), 640.0)]
     nights = [on(("H200", "B200")[k % 2], k, r) for k, r in enumerate(drawn(levels))][:-1]
     assert known(file, nights).drift is not None
@@ -95,7 +89,7 @@ def test_a_machine_that_drifts_is_not_hidden_by_another(file: Path) -> None:
     assert " drifts -0.7 % a week " in told
 
 
-def test_logs_of_which_nobody_knows_the_machine_are_one_series(file: Path) -> None:
+def test_logs_of_which_nobody_knows_the_machine_are_one_series(file):
     runs = drawn([400.0] * 40 + [388.0] * 20)
     history = known(file, [on(None if k % 2 else "H200", k, r) for k, r in enumerate(runs)])
     assert len(history.change_points) == 1
@@ -106,10 +100,10 @@ def test_logs_of_which_nobody_knows_the_machine_are_one_series(file: Path) -> No
 
 
 @pytest.mark.parametrize("judged", ["nothing", "the speedup", "inconclusive"])
-def test_what_survived_of_broken_runs_is_no_level(file: Path, judged: str) -> None:
+def test_what_survived_of_broken_runs_is_no_level(file, judged):
     nights = []
     for number, runs in enumerate(drawn([400.0] * 40 + [300.0] * 20)):
-        lost: list[float | None] = [None, None] if number >= 40 else []
+        lost = [None, None] if number >= 40 else []
         result = case_result(CASE, [*runs[: 5 - len(lost)], *lost], verdict=Verdict.INCONCLUSIVE)
         if judged != "inconclusive":
             result = replace(result, judgements={})
@@ -127,7 +121,7 @@ def test_what_survived_of_broken_runs_is_no_level(file: Path, judged: str) -> No
     assert len(history.nights) == 60
 
 
-def test_a_broken_reference_of_a_speedup_is_no_level(file: Path) -> None:
+def test_a_broken_reference_of_a_speedup_is_no_level(file):
     nights = []
     for number, runs in enumerate(drawn([400.0] * 40 + [300.0] * 20)):
         whole = case_result("tiny-mlp-fp32-b4-1n2g", [760.0] * 5)
@@ -138,7 +132,7 @@ def test_a_broken_reference_of_a_speedup_is_no_level(file: Path) -> None:
     assert shows_nothing(known(file, [*nights, tonight]))
 
 
-def test_a_case_that_was_lost_with_its_worker_did_not_pass(file: Path) -> None:
+def test_a_case_that_was_lost_with_its_worker_did_not_pass(file):
     lost = case_result(CASE, [400.0])
     lost = replace(lost, is_whole=False)
     alarm = case_result(CASE, [400.0], verdict=Verdict.REGRESSED)
@@ -154,14 +148,14 @@ def test_a_case_that_was_lost_with_its_worker_did_not_pass(file: Path) -> None:
 # ------------------------------------------------------------------------------- days
 
 
-def at_hours(levels: Sequence[float], apart: timedelta) -> list[Results]:
+def at_hours(levels, apart):
     return [
         session(k, {CASE: runs}, started=(FIRST + apart * k).isoformat())
         for k, runs in enumerate(drawn(levels))
     ]
 
 
-def test_an_afternoon_of_sessions_is_one_day(file: Path) -> None:
+def test_an_afternoon_of_sessions_is_one_day(file):
     calm = [session(k, {CASE: runs}) for k, runs in enumerate(drawn([400.0] * 40))]
     day = FIRST.replace(hour=12) + (FIRST.replace(day=2) - FIRST) * 40
     afternoon = [
@@ -179,7 +173,7 @@ def test_an_afternoon_of_sessions_is_one_day(file: Path) -> None:
     assert history.night_noise_percent < 1
 
 
-def test_a_level_of_many_sessions_a_day_is_dated_by_its_first_session(file: Path) -> None:
+def test_a_level_of_many_sessions_a_day_is_dated_by_its_first_session(file):
     six_hours = (FIRST.replace(day=2) - FIRST) / 4
     history = known(file, at_hours([400.0] * 160 + [380.0] * 80, six_hours))
     (point,) = history.change_points
@@ -190,11 +184,11 @@ def test_a_level_of_many_sessions_a_day_is_dated_by_its_first_session(file: Path
 # ------------------------------------------------------------------ logs judged again
 
 
-def from_logs(number: int, runs: Sequence[float | None], logs: int) -> Results:
+def from_logs(number, runs, logs):
     return session(number, [case_result(CASE, runs, logs_digest=f"{logs}")])
 
 
-def test_logs_judged_a_hundred_times_hide_no_night(file: Path) -> None:
+def test_logs_judged_a_hundred_times_hide_no_night(file):
     runs = drawn([400.0] * 30)
     nights = [from_logs(k, r, logs=k) for k, r in enumerate(runs)]
     again = [from_logs(30 + k, runs[-1], logs=29) for k in range(400)]
@@ -204,7 +198,7 @@ def test_logs_judged_a_hundred_times_hide_no_night(file: Path) -> None:
     assert history.night_noise_percent is not None
 
 
-def test_other_logs_are_another_night_though_the_numbers_are_the_same(file: Path) -> None:
+def test_other_logs_are_another_night_though_the_numbers_are_the_same(file):
     nights = [from_logs(k, [352.1] * 3, logs=k) for k in range(4)]
     assert len(known(file, nights).nights) == 4
 
@@ -212,7 +206,7 @@ def test_other_logs_are_another_night_though_the_numbers_are_the_same(file: Path
 # ------------------------------------------------------------------------------- swings
 
 
-def swinging(count: int, alike: float, seed: str) -> list[float]:
+def swinging(count, alike, seed):
     """Levels of nights that differ by 1 %, each alike the one before it."""
     draw = random.Random(seed)  # noqa: S311 - the same nights every time
     value, levels = draw.gauss(0, 1), []
@@ -222,14 +216,14 @@ def swinging(count: int, alike: float, seed: str) -> list[float]:
     return levels
 
 
-def test_slow_swings_are_noise_of_nights(file: Path) -> None:
+def test_slow_swings_are_noise_of_nights(file):
     last = fill(file, drawn(swinging(90, 0.8, "swings"), noise=0.005))
     noise = histories_of(file, last)[CASE]["throughput"].night_noise_percent
     assert noise is not None
     assert 0.6 < noise < 1.4
 
 
-def test_nights_that_hang_together_are_hardly_ever_taken_for_a_change() -> None:
+def test_nights_that_hang_together_are_hardly_ever_taken_for_a_change():
     found = 0
     for trial in range(30):
         known_days = days(drawn(swinging(150, 0.5, f"{trial}")))
@@ -240,7 +234,7 @@ def test_nights_that_hang_together_are_hardly_ever_taken_for_a_change() -> None:
 
 @pytest.mark.parametrize("seed", ["a", "b", "c", "d"])
 @pytest.mark.parametrize("calm", [0, 30, 60])
-def test_drift_is_told_once(file: Path, seed: str, calm: int) -> None:
+def test_drift_is_told_once(file, seed, calm):
     levels = [400.0] * calm + [400.0 * (1 - 0.002 * k) for k in range(35)]
     last = fill(file, drawn(levels, noise=0.006, seed=seed))
     history = histories_of(file, last)[CASE]["throughput"]
@@ -249,16 +243,15 @@ def test_drift_is_told_once(file: Path, seed: str, calm: int) -> None:
 
 
 @pytest.mark.parametrize("seed", ["a", "b", "c"])
-def test_a_drift_of_more_than_the_days_that_show_it_is_told_once(file: Path, seed: str) -> None:
+def test_a_drift_of_more_than_the_days_that_show_it_is_told_once(file, seed):
     levels = [400.0] * 150 + [400.0 * (1 - 0.002 * k) for k in range(120)]
     last = fill(file, drawn(levels, noise=0.002, seed=seed))
     history = histories_of(file, last)[CASE]["throughput"]
-    assert history.drift is not None
     assert history.drift.nights == 90
     assert history.change_points == ()
 
 
-def test_a_change_before_drift_keeps_its_date(file: Path) -> None:
+def test_a_change_before_drift_keeps_its_date(file):
     levels = [420.0] * 40 + [400.0] * 40 + [400.0 * (1 - 0.002 * k) for k in range(30)]
     history = histories_of(file, fill(file, drawn(levels, noise=0.006)))[CASE]["throughput"]
     assert history.drift is not None

@@ -4,11 +4,8 @@
 Otava 0.8.0 (``compute_change_points`` with windows of 50 and p-values to 0.001) on these series.
 """
 
-from __future__ import annotations
-
 import json
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,11 +18,11 @@ FOUND_BY_OTAVA = json.loads(
 )
 
 
-def places(values: Sequence[float]) -> list[int]:
+def places(values):
     return [point.index for point in change_points(days([[value] for value in values]))]
 
 
-def generated(kind: str, number: int) -> tuple[list[float], list[int]]:
+def generated(kind, number):
     """The nights of a series, of 40 to 200 days unless they are short or a year, and its steps."""
     draw = random.Random(f"{kind} {number}")  # noqa: S311 - the same series every time
     noise = draw.choice((0.002, 0.005, 0.01, 0.02))
@@ -33,7 +30,7 @@ def generated(kind: str, number: int) -> tuple[list[float], list[int]]:
     levels = [400.0] * count
     steps = []
 
-    def step(at: int) -> None:
+    def step(at):
         steps.append(at)
         change = draw.choice((-1, 1)) * draw.choice((0.015, 0.03, 0.06, 0.1))
         levels[at:] = [level * (1 + change) for level in levels[at:]]
@@ -58,7 +55,7 @@ def generated(kind: str, number: int) -> tuple[list[float], list[int]]:
     return values, steps
 
 
-def score(found: Sequence[Sequence[int]], steps: Sequence[Sequence[int]]) -> tuple[int, int, int]:
+def score(found, steps):
     """How many steps were found, to two nights and to the night, and minus those that are none."""
     near = exact = false = 0
     for places_found, there in zip(found, steps, strict=True):
@@ -70,7 +67,7 @@ def score(found: Sequence[Sequence[int]], steps: Sequence[Sequence[int]]) -> tup
 
 
 @pytest.mark.parametrize("kind", FOUND_BY_OTAVA)
-def test_change_points_are_found_as_well_as_by_otava(kind: str) -> None:
+def test_change_points_are_found_as_well_as_by_otava(kind):
     by_otava = FOUND_BY_OTAVA[kind]
     series = [generated(kind, number) for number in range(len(by_otava))]
     steps = [there for _, there in series]
@@ -80,11 +77,11 @@ def test_change_points_are_found_as_well_as_by_otava(kind: str) -> None:
 
 
 @pytest.mark.parametrize("level", [1e-3, 1.0, 1e9])
-def test_a_step_without_noise_is_dated_to_the_night(level: float) -> None:
+def test_a_step_without_noise_is_dated_to_the_night(level):
     assert places([level] * 20 + [0.9 * level] * 20) == [20]
 
 
-def test_a_change_is_seen_from_its_fourth_night_on() -> None:
+def test_a_change_is_seen_from_its_fourth_night_on():
     values = [400.0 * (1 + 0.005 * (-1) ** k) for k in range(60)]
     slow = [0.9 * value for value in values]
     assert places([*values, *slow[:3]]) == []

@@ -1,11 +1,8 @@
 """What CIs, Git and the machine say of a session: who is behind it, its run, its commit's page."""
 
-from __future__ import annotations
-
 import getpass
 import platform
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -33,7 +30,7 @@ OWN_GITLAB = {"CI_SERVER_URL": "https://git.example.org"}
 
 
 @pytest.fixture
-def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def nobody(tmp_path, monkeypatch):
     """A repository in which Git knows nobody."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
@@ -43,7 +40,7 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def git(folder: Path, *arguments: str) -> None:
+def git(folder, *arguments):
     subprocess.run(["git", *arguments], cwd=folder, check=True)  # noqa: S607 - the user's git
 
 
@@ -80,11 +77,11 @@ def git(folder: Path, *arguments: str) -> None:
          f"{'x' * MAX_NAME_LENGTH} (GitHub Actions)"),
     ],
 )  # fmt: skip
-def test_a_ci_says_who_has_started_it(nobody: Path, given: dict[str, str], told: str) -> None:
+def test_a_ci_says_who_has_started_it(nobody, given, told):
     assert describe_actor(nobody, given) == told
 
 
-def test_elsewhere_it_is_who_would_commit(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elsewhere_it_is_who_would_commit(nobody, monkeypatch):
     assert describe_actor(nobody, {}) == f"{getpass.getuser()}@{platform.node()}"
 
     git(nobody, "config", "user.name", "Ana\n <Díaz> ")
@@ -99,10 +96,8 @@ def test_elsewhere_it_is_who_would_commit(nobody: Path, monkeypatch: pytest.Monk
     assert describe_actor(nobody, {}) == "Bo <bo@example.org>"
 
 
-def test_without_git_and_without_a_name_of_the_account_nobody_is_named(
-    nobody: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def has_no_name() -> str:
+def test_without_git_and_without_a_name_of_the_account_nobody_is_named(nobody, monkeypatch):
+    def has_no_name():
         raise KeyError("getpwuid(): uid not found: 1000710000")
 
     git(nobody, "config", "user.name", "Ana")
@@ -133,7 +128,7 @@ def test_without_git_and_without_a_name_of_the_account_nobody_is_named(
         ({"BUILD_URL": "https://ci/job/n/7/"}, None),
     ],
 )
-def test_a_run_has_a_page_where_its_ci_tells_it(given: dict[str, str], page: str | None) -> None:
+def test_a_run_has_a_page_where_its_ci_tells_it(given, page):
     assert ci_run_page(given) == page
 
 
@@ -162,14 +157,12 @@ def test_a_run_has_a_page_where_its_ci_tells_it(given: dict[str, str], page: str
         ("", OWN_GITLAB, None),
     ],
 )
-def test_a_commit_has_a_page_where_its_forge_is_known(
-    remote: str, environment: dict[str, str], page: str | None
-) -> None:
+def test_a_commit_has_a_page_where_its_forge_is_known(remote, environment, page):
     repository = repository_at(remote, environment)
     assert (repository and repository.commit(COMMIT)) == (f"{page}{COMMIT}" if page else None)
 
 
-def test_a_checkout_names_the_files_that_differ(nobody: Path) -> None:
+def test_a_checkout_names_the_files_that_differ(nobody):
     """Files that Git does not track are none: they may be logs of this very session."""
     assert checkout_here(nobody)[0] is None
     for number in range(5):

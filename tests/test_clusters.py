@@ -1,22 +1,16 @@
 """The clusters of the tests are what they claim to be: real hosts, a real Slurm, real cuts."""
 
-from __future__ import annotations
-
 import os
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from clusters.network import Network
 from clusters.processes import PROC, processes, processes_with, wait_until
 from clusters.requirements import command
-from clusters.slurm import Slurm
-from clusters.ssh import SshHosts
 
 
 @contextmanager
-def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def started(*arguments):
     """A program in the background, ended with the context, whatever happens there."""
     with subprocess.Popen(
         arguments,
@@ -32,7 +26,7 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.ssh
-def test_what_a_broken_connection_leaves_running_is_found_by_its_host(ssh_hosts: SshHosts) -> None:
+def test_what_a_broken_connection_leaves_running_is_found_by_its_host(ssh_hosts):
     name, other, *_ = ssh_hosts.names
     with started(*ssh_hosts.arguments(name, "exec sleep 600")) as client:
         wait_until(
@@ -50,7 +44,7 @@ def test_what_a_broken_connection_leaves_running_is_found_by_its_host(ssh_hosts:
 
 
 @pytest.mark.slurm
-def test_what_runs_on_the_nodes_is_found_and_ended_after_a_test(slurm: Slurm) -> None:
+def test_what_runs_on_the_nodes_is_found_and_ended_after_a_test(slurm):
     given = [f"{key}={value}" for key, value in slurm.environment.items()]
     job = [command("srun"), "-N2", "--ntasks-per-node=1", "sleep", "600"]
     with started(command("env"), *given, *job) as client:
@@ -68,11 +62,9 @@ def test_what_runs_on_the_nodes_is_found_and_ended_after_a_test(slurm: Slurm) ->
 
 
 @pytest.mark.network
-def test_a_cut_host_is_silent_and_comes_back(network: Network) -> None:
+def test_a_cut_host_is_silent_and_comes_back(network):
     name, other, *_ = network.names
     with started(*network.hosts.arguments(name, "exec cat")) as connection:
-        assert connection.stdin is not None
-        assert connection.stdout is not None
         connection.stdin.write("before\n")
         connection.stdin.flush()
         assert connection.stdout.readline() == "before\n"
@@ -91,7 +83,7 @@ def test_a_cut_host_is_silent_and_comes_back(network: Network) -> None:
         assert connection.communicate()[0] == "meanwhile\n"
 
 
-def test_processes_are_found_by_command_line_and_by_environment() -> None:
+def test_processes_are_found_by_command_line_and_by_environment():
     text = f"found-by-{os.getpid()}"
     shell = [command("sh"), "-c", "read line; true"]
     environment = [command("env"), f"ANY={text}"]
@@ -108,7 +100,7 @@ def test_processes_are_found_by_command_line_and_by_environment() -> None:
     assert processes_with(text) == []
 
 
-def test_a_zombie_does_not_count_as_a_process() -> None:
+def test_a_zombie_does_not_count_as_a_process():
     child = subprocess.Popen([command("true")])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert (PROC / str(child.pid)).exists()

@@ -1,9 +1,6 @@
 """``pytest-dlperf baselines``: entries are shown by the ids of their cases."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,7 @@ MEMORY = "  peak_memory: {unit: MB, better: lower}\n"
 LATENCY = "  latency: {unit: ms, better: lower}\n"
 
 
-def head(name: str, metrics: str = SPEED + MEMORY) -> str:
+def head(name, metrics=SPEED + MEMORY):
     """What stands in front of a file's entries."""
     return f"system: {name}  # ours\nmetrics:\n{metrics}estimator: steady\nentries:\n"
 
@@ -31,7 +28,7 @@ ENTRIES = """\
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A cluster with the same entries of two systems."""
     folder = tmp_path / "baselines" / "mine"
     folder.mkdir(parents=True)
@@ -42,13 +39,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def show(*arguments: str) -> int:
+def show(*arguments):
     return main(["baselines", "show", *arguments, "--cluster", "mine"])
 
 
-def test_numbers_are_shown_with_who_accepted_them(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_are_shown_with_who_accepted_them(folder, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     text = (folder / "a-x.yaml").read_text(encoding="utf-8")
     # As a person writes it: what is not known is left out.
@@ -86,9 +81,7 @@ cases:
 """
 
 
-def judged(
-    folder: Path, capsys: pytest.CaptureFixture[str], entry: str, metric: str
-) -> dict[str, str]:
+def judged(folder, capsys, entry, metric):
     """What the table tells of a metric of the case with this entry, by heading."""
     systems = folder.parents[1] / "bench_tests" / "systems"
     systems.mkdir(parents=True, exist_ok=True)
@@ -101,14 +94,12 @@ def judged(
 
 
 @pytest.fixture
-def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+def _wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
 @pytest.mark.usefixtures("_wide")
-def test_beside_a_number_stands_what_the_gate_can_see(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_beside_a_number_stands_what_the_gate_can_see(folder, capsys):
     runs = [2626.0, 2600.0, 2652.0, 2613.0, 2639.0]
     first = dict(enumerate(runs, 1))
     entry = f"      throughput:\n        accepted: 2626\n        runs: {first}\n"
@@ -133,18 +124,14 @@ def test_beside_a_number_stands_what_the_gate_can_see(
     ],
     ids=["constant", "one run", "a number alone"],
 )
-def test_a_memory_that_is_the_same_in_every_run_has_no_noise(
-    folder: Path, capsys: pytest.CaptureFixture[str], values: str, told: tuple[str, ...]
-) -> None:
+def test_a_memory_that_is_the_same_in_every_run_has_no_noise(folder, capsys, values, told):
     found = judged(folder, capsys, f"      peak_memory: {{{values}}}\n", "peak_memory")
     assert (found["noise"], found["sees"], found["needs"]) == told
     assert found["rule"] == "tolerance"
 
 
 @pytest.mark.usefixtures("_wide")
-def test_a_number_in_another_unit_is_never_compared_and_has_no_rule(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_number_in_another_unit_is_never_compared_and_has_no_rule(folder, capsys):
     entry = "      latency: {accepted: 3, runs: {1: 3, 2: 3, 3: 3}}\n"
     found = judged(folder, capsys, entry, "latency")
     assert {found[name] for name in ("noise", "rule", "sees", "tolerance", "needs")} == {"-"}
@@ -158,9 +145,7 @@ def test_a_number_in_another_unit_is_never_compared_and_has_no_rule(
     ],
 )
 @pytest.mark.usefixtures("folder")
-def test_a_metric_that_no_case_has_is_a_mistake(
-    case: str, metric: str, there_are: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_metric_that_no_case_has_is_a_mistake(case, metric, there_are, capsys):
     assert show(case, "--metric", "throughput", "--metric", metric) == 2
 
     told = f"--metric {metric}: these cases have no such metric; they have {there_are}\n"
@@ -175,16 +160,14 @@ def test_a_metric_that_no_case_has_is_a_mistake(
     ],
 )
 @pytest.mark.usefixtures("folder")
-def test_a_case_without_entry_is_a_mistake(
-    cases: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_case_without_entry_is_a_mistake(cases, message, capsys):
     assert show(*cases) == 2
 
     assert f"cluster mine has {message}" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_cluster_that_there_is_not_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cluster_that_there_is_not_is_a_mistake(capsys):
     assert main(["baselines", "show", "a", "--cluster", "yours"]) == 2
 
     assert "there is no cluster 'yours'" in capsys.readouterr().err

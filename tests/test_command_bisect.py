@@ -1,14 +1,11 @@
 """``pytest-dlperf bisect`` in repositories whose trainer sleeps longer from some commit on."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import fork_server
 import pytest
@@ -32,21 +29,19 @@ pytestmark = pytest.mark.usefixtures("_package_stays", "own_environment")
 
 
 @pytest.fixture
-def repository(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> HuntedRepository:
+def repository(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     found = QuickRepository(tmp_path / "repository", popen=fork_server.session, capture=capfd)
     found.set_up()
     return found
 
 
-def journal(repository: HuntedRepository) -> list[dict[str, object]]:
+def journal(repository):
     [file] = repository.folder.glob(".dlperf/hunts/*/hunt.jsonl")
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
-def test_the_commit_is_found_and_told(repository: HuntedRepository) -> None:
+def test_the_commit_is_found_and_told(repository):
     repository.fill(8, slow=5)
     file = repository.folder / "found.md"
     code, output = repository.bisect("--markdown", str(file))
@@ -69,7 +64,7 @@ def test_the_commit_is_found_and_told(repository: HuntedRepository) -> None:
     assert len(journal(repository)) == lines
 
 
-def judged(repository: HuntedRepository) -> tuple[str, dict[str, Any]]:
+def judged(repository):
     """Have a session: when it began, and what explains its throughput."""
     file = repository.folder.with_name("results.json")
     repository.session("--dlperf-json", str(file))
@@ -78,20 +73,20 @@ def judged(repository: HuntedRepository) -> tuple[str, dict[str, Any]]:
     return results["started"], case["explanations"].get("throughput", {})
 
 
-def accept(repository: HuntedRepository) -> None:
+def accept(repository):
     repository.fill(0, slow=9)
     repository.good_night()
     repository.commit("Accept the first numbers")
 
 
-def be_slow(repository: HuntedRepository) -> None:
+def be_slow(repository):
     repository.trainer(STEP_S + SLOW_S)
     repository.commit("Slow down")
 
 
 def test_a_loss_after_a_green_session_at_another_commit_is_new(
-    repository: HuntedRepository,
-) -> None:
+    repository,
+):
     accept(repository)
     be_slow(repository)
     for _ in range(2):
@@ -106,9 +101,7 @@ def test_a_loss_after_a_green_session_at_another_commit_is_new(
 
 
 @pytest.mark.parametrize("way", ["revert", pytest.param("reset", marks=pytest.mark.ci)])
-def test_a_commit_that_the_checkout_has_no_longer_explains_no_other_loss(
-    repository: HuntedRepository, way: str
-) -> None:
+def test_a_commit_that_the_checkout_has_no_longer_explains_no_other_loss(repository, way):
     accept(repository)
     be_slow(repository)
     first, _ = judged(repository)
@@ -132,7 +125,7 @@ def test_a_commit_that_the_checkout_has_no_longer_explains_no_other_loss(
 
 
 @pytest.mark.ci
-def test_commits_that_do_not_build_are_passed_over(repository: HuntedRepository) -> None:
+def test_commits_that_do_not_build_are_passed_over(repository):
     repository.fill(8, slow=6, broken=4)
     code, output = repository.bisect("--build", "echo building; test ! -e broken")
     assert code in (0, 125), output
@@ -144,7 +137,7 @@ def test_commits_that_do_not_build_are_passed_over(repository: HuntedRepository)
     assert "the build failed with exit code 1" in output
 
 
-def trials_of(repository: HuntedRepository) -> list[Any]:
+def trials_of(repository):
     """Return the runs that the hunts of a repository have kept."""
     try:
         return [line["trial"] for line in journal(repository) if line.get("trial")]
@@ -154,7 +147,7 @@ def trials_of(repository: HuntedRepository) -> list[Any]:
 
 @pytest.mark.minutes(1)
 @pytest.mark.ci
-def test_a_killed_hunt_goes_on_and_finds_the_same(repository: HuntedRepository) -> None:
+def test_a_killed_hunt_goes_on_and_finds_the_same(repository):
     repository.fill(64, slow=41, broken=16)
     ends = f"{repository.commits[0]}..{repository.commits[-1]}"
     words = ("bisect", ends, "--case", CASE, "--build", "test ! -e broken")
@@ -174,7 +167,7 @@ def test_a_killed_hunt_goes_on_and_finds_the_same(repository: HuntedRepository) 
 
 
 @pytest.mark.ci
-def test_a_merge_is_told_with_the_commits_that_it_brought(repository: HuntedRepository) -> None:
+def test_a_merge_is_told_with_the_commits_that_it_brought(repository):
     repository.fill(2, slow=99)
     repository.git("checkout", "-q", "-b", "topic")
     for number in range(3):
@@ -201,7 +194,7 @@ def test_a_merge_is_told_with_the_commits_that_it_brought(repository: HuntedRepo
 
 
 @pytest.mark.ci
-def test_ends_that_nights_have_shown_are_not_measured_first(repository: HuntedRepository) -> None:
+def test_ends_that_nights_have_shown_are_not_measured_first(repository):
     repository.fill(4, slow=3)
     repository.nights()
     code, output = repository.bisect()
@@ -209,7 +202,7 @@ def test_ends_that_nights_have_shown_are_not_measured_first(repository: HuntedRe
     assert re.search(rf"found: {repository.commits[3][:12]}, .* sure, [2-5] runs", output), output
 
 
-def test_runs_are_those_of_the_red_session_or_none(repository: HuntedRepository) -> None:
+def test_runs_are_those_of_the_red_session_or_none(repository):
     repository.fill(2, slow=99)
     cluster = repository.folder / "baselines" / "local" / "cluster.yaml"
     cluster.parent.mkdir(parents=True)
@@ -226,9 +219,7 @@ def test_runs_are_those_of_the_red_session_or_none(repository: HuntedRepository)
 
 
 @pytest.mark.ci
-def test_trees_have_the_submodules_of_their_commits(
-    repository: HuntedRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trees_have_the_submodules_of_their_commits(repository, monkeypatch):
     monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "file")
     library = HuntedRepository(repository.folder.with_name("library"))
     library.folder.mkdir()
@@ -249,7 +240,7 @@ def test_trees_have_the_submodules_of_their_commits(
 # ------------------------------------------------------------------------- bad input
 
 
-def test_a_case_that_an_end_has_not_is_told(repository: HuntedRepository) -> None:
+def test_a_case_that_an_end_has_not_is_told(repository):
     repository.write_system(batch=8)
     repository.commit("Measure with 8")
     repository.write_system(batch=4)
@@ -260,7 +251,7 @@ def test_a_case_that_an_end_has_not_is_told(repository: HuntedRepository) -> Non
     assert f"no test measures the case {CASE}; did you mean 'own-net-fp32-b8-1n1g'" in output
 
 
-def test_a_commit_without_the_system_file_is_told(repository: HuntedRepository) -> None:
+def test_a_commit_without_the_system_file_is_told(repository):
     file = repository.folder / "bench_tests" / "systems" / "net.yaml"
     text = file.read_text(encoding="utf-8")
     file.unlink()
@@ -274,7 +265,7 @@ def test_a_commit_without_the_system_file_is_told(repository: HuntedRepository) 
     assert "nothing was hunted" in output or "has no folder" in output, output
 
 
-def test_what_lies_in_a_tree_is_not_moved_once_more() -> None:
+def test_what_lies_in_a_tree_is_not_moved_once_more():
     """Trees lie below the checkout, unless told otherwise."""
     tree = "/repo/.dlperf/hunts/trees/1"
     change = LaunchChange(folders={"/repo": tree})
@@ -283,14 +274,14 @@ def test_what_lies_in_a_tree_is_not_moved_once_more() -> None:
     assert moved == {"a": f"{tree}/a", "b": f"{tree}/b", "c": f"{tree}:{tree}:/repo2"}
 
 
-def test_what_only_names_outputs_is_no_part_of_the_question() -> None:
+def test_what_only_names_outputs_is_no_part_of_the_question():
     words = ("bench_tests", "--dlperf-json", "../night-1.json", "--dlperf-markdown=1.md", "-k", "x")
     assert measuring(words) == ("bench_tests", "-k", "x")
     assert measuring(("--dlperf-set", "*.env.A=1", "-x")) == ("--dlperf-set=*.env.A=1", "-x")
 
 
 @pytest.mark.ci
-def test_a_build_that_hangs_is_ended(repository: HuntedRepository) -> None:
+def test_a_build_that_hangs_is_ended(repository):
     repository.fill(2, slow=1)
     build = ("--build", "test -e $DLPERF_CHECKOUT/.dlperf/ready || sleep 100", "--build-limit")
     code, output = repository.bisect(*build, "1")
@@ -305,7 +296,7 @@ def test_a_build_that_hangs_is_ended(repository: HuntedRepository) -> None:
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_build_ends_with_its_hunt(repository: HuntedRepository, ended_by: int) -> None:
+def test_a_build_ends_with_its_hunt(repository, ended_by):
     repository.fill(2, slow=1)
     file = repository.folder / ".dlperf" / "build"
     ends = f"{repository.commits[0]}..{repository.commits[-1]}"
@@ -324,11 +315,11 @@ def test_a_build_ends_with_its_hunt(repository: HuntedRepository, ended_by: int)
     wait_until(lambda: not ended.exists(), what="the build ended")
 
 
-def test_two_hunts_build_a_tree_once(repository: HuntedRepository) -> None:
+def test_two_hunts_build_a_tree_once(repository):
     repository.fill(1, slow=1)
     built = repository.folder.with_name("built")
 
-    def tree() -> Path:
+    def tree():
         shop = Workshop(
             Checkout(repository.folder), built, f"echo 1 >>{built}.log; sleep 0.5", limit_s=60
         )
@@ -350,14 +341,14 @@ def test_two_hunts_build_a_tree_once(repository: HuntedRepository) -> None:
         ("no-such..HEAD", "there is no commit 'no-such' in "),
     ],
 )
-def test_ends_that_are_none(repository: HuntedRepository, ends: str, problem: str) -> None:
+def test_ends_that_are_none(repository, ends, problem):
     repository.fill(2, slow=1)
     code, output = repository.run("bisect", ends, "--case", CASE)
     assert code == 2
     assert problem in output
 
 
-def test_a_dirty_checkout_is_refused(repository: HuntedRepository) -> None:
+def test_a_dirty_checkout_is_refused(repository):
     repository.fill(2, slow=1)
     repository.trainer(2 * STEP_S)
     code, output = repository.bisect()
@@ -365,7 +356,7 @@ def test_a_dirty_checkout_is_refused(repository: HuntedRepository) -> None:
     assert "has changes that no commit has: train.py; they would be in no candidate" in output
 
 
-def test_a_shallow_clone_is_told(repository: HuntedRepository) -> None:
+def test_a_shallow_clone_is_told(repository):
     repository.fill(4, slow=2)
     shallow = HuntedRepository(repository.folder.with_name("shallow"), repository.commits)
     repository.git(
@@ -376,7 +367,7 @@ def test_a_shallow_clone_is_told(repository: HuntedRepository) -> None:
     assert "the clone is shallow: git fetch --unshallow" in output
 
 
-def test_another_case_is_refused_with_a_hint(repository: HuntedRepository) -> None:
+def test_another_case_is_refused_with_a_hint(repository):
     repository.fill(2, slow=1)
     code, output = repository.run("bisect", "HEAD~1..HEAD", "--case", "own-net-fp32-b4-1n1")
     assert code == 2
@@ -384,7 +375,7 @@ def test_another_case_is_refused_with_a_hint(repository: HuntedRepository) -> No
 
 
 @pytest.mark.ci
-def test_a_plan_is_printed_and_nothing_is_run(repository: HuntedRepository) -> None:
+def test_a_plan_is_printed_and_nothing_is_run(repository):
     repository.fill(16, slow=3)
     code, output = repository.bisect("--dry-run")
     assert code == 0
@@ -393,12 +384,11 @@ def test_a_plan_is_printed_and_nothing_is_run(repository: HuntedRepository) -> N
     assert not [*repository.folder.glob(".dlperf/hunts/*/hunt.jsonl")]
 
 
-def test_one_hunt_at_a_time(repository: HuntedRepository) -> None:
+def test_one_hunt_at_a_time(repository):
     repository.fill(4, slow=2)
     ends = f"{repository.commits[0]}..{repository.commits[-1]}"
     first = repository.start("bisect", ends, "--case", CASE)
     try:
-        assert first.stdout is not None
         first.stdout.readline()  # it has begun
         code, output = repository.bisect()
     finally:

@@ -1,7 +1,5 @@
 """``pytest-dlperf check``: mistakes in a project's files, without a run."""
 
-from __future__ import annotations
-
 import io
 import os
 import pty
@@ -13,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from suites import Command, Suite
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.command.shell import Style
@@ -41,19 +38,19 @@ entries:
 
 
 @pytest.fixture
-def check(suite: Suite, command: Command) -> Command:
+def check(suite, command):
     """The command, in the folder of the suite."""
     del suite
     return partial(command, "check")
 
 
-def line_of(suite: Suite, file: str, text: str) -> int:
+def line_of(suite, file, text):
     """The number of the first line that holds the text."""
     lines = (suite.path / file).read_text(encoding="utf-8").splitlines()
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
-def edit(suite: Suite, file: str, old: str, new: str) -> int:
+def edit(suite, file, old, new):
     """Replace the first such text in a file; its line."""
     line = line_of(suite, file, old)
     path = suite.path / file
@@ -61,7 +58,7 @@ def edit(suite: Suite, file: str, old: str, new: str) -> int:
     return line
 
 
-def test_the_published_baselines_have_no_faults(suite: Suite, check: Command) -> None:
+def test_the_published_baselines_have_no_faults(suite, check):
     before = {path for path in suite.path.rglob("*") if path.is_file()}
 
     result = check()
@@ -74,7 +71,7 @@ def test_the_published_baselines_have_no_faults(suite: Suite, check: Command) ->
     assert new <= {"stdout", "stderr"} | {name for name in new if name.endswith(".pyc")}
 
 
-def test_a_number_that_does_not_follow_from_its_runs_is_found(suite: Suite, check: Command) -> None:
+def test_a_number_that_does_not_follow_from_its_runs_is_found(suite, check):
     edit(suite, PADDLE, "accepted: 352.72", "accepted: 362.72")
     entry = line_of(suite, PADDLE, "1n1g:") + 2
 
@@ -88,9 +85,7 @@ def test_a_number_that_does_not_follow_from_its_runs_is_found(suite: Suite, chec
     assert result.outlines[-1].endswith(": 1 fault")
 
 
-def test_broken_yaml_is_a_finding_and_the_other_files_are_looked_at(
-    suite: Suite, check: Command
-) -> None:
+def test_broken_yaml_is_a_finding_and_the_other_files_are_looked_at(suite, check):
     system = "bench_tests/systems/paddle-arcface_r50.yaml"
     in_system = edit(suite, system, "unit:", "unti:")
     baselines = "baselines/dlperf-v100/tensorflow-bert_base.yaml"
@@ -113,9 +108,7 @@ def test_broken_yaml_is_a_finding_and_the_other_files_are_looked_at(
     assert "no system file" not in output  # it is there, and broken
 
 
-def test_baselines_are_not_blamed_for_a_system_file_that_cannot_be_read(
-    suite: Suite, check: Command
-) -> None:
+def test_baselines_are_not_blamed_for_a_system_file_that_cannot_be_read(suite, check):
     system = suite.path / "bench_tests/systems/paddle-resnet50.yaml"
     system.write_text("framework: [", encoding="utf-8")
     edit(suite, PADDLE, "accepted: 352.72", "accepted: 362.72")
@@ -131,7 +124,7 @@ def test_baselines_are_not_blamed_for_a_system_file_that_cannot_be_read(
     assert number.startswith(f"{PADDLE}:{entry}: ")
 
 
-def test_what_a_cluster_sets_for_nobody_is_found(suite: Suite, check: Command) -> None:
+def test_what_a_cluster_sets_for_nobody_is_found(suite, check):
     file = suite.path / "baselines/dlperf-v100/cluster.yaml"
     with file.open("a", encoding="utf-8") as opened:
         opened.write("vars:\n  paddle-resnet50:\n    chekout: /data\n")
@@ -145,7 +138,7 @@ def test_what_a_cluster_sets_for_nobody_is_found(suite: Suite, check: Command) -
     )
 
 
-def test_a_folder_without_cluster_yaml_is_a_fault(suite: Suite, check: Command) -> None:
+def test_a_folder_without_cluster_yaml_is_a_fault(suite, check):
     folder = suite.path / "baselines" / "forgotten"
     folder.mkdir()
     (folder / "tiny-mlp.yaml").write_text(SMALL_BASELINES, encoding="utf-8")
@@ -156,7 +149,7 @@ def test_a_folder_without_cluster_yaml_is_a_fault(suite: Suite, check: Command) 
     result.stdout.fnmatch_lines(["baselines/forgotten: *no cluster.yaml*"])
 
 
-def test_a_metric_that_is_declared_no_more_is_found(suite: Suite, check: Command) -> None:
+def test_a_metric_that_is_declared_no_more_is_found(suite, check):
     (suite.path / "bench_tests/systems/tiny.yaml").write_text(SMALL_SYSTEM, encoding="utf-8")
     file = suite.path / "baselines/local/tiny-mlp.yaml"
     file.parent.mkdir()
@@ -173,7 +166,7 @@ def test_a_metric_that_is_declared_no_more_is_found(suite: Suite, check: Command
     assert check("--cluster", "local").ret == 0
 
 
-def test_the_local_cluster_needs_no_files(check: Command) -> None:
+def test_the_local_cluster_needs_no_files(check):
     result = check("--cluster", "local")
 
     assert result.ret == 0
@@ -183,7 +176,7 @@ def test_the_local_cluster_needs_no_files(check: Command) -> None:
     )
 
 
-def test_an_unknown_cluster_is_misuse(check: Command) -> None:
+def test_an_unknown_cluster_is_misuse(check):
     result = check("--cluster", "dlperf-v1000")
 
     assert result.ret == 2
@@ -191,7 +184,7 @@ def test_an_unknown_cluster_is_misuse(check: Command) -> None:
     result.stderr.fnmatch_lines(["pytest-dlperf check: there is no cluster 'dlperf-v1000'*"])
 
 
-def test_a_folder_with_nothing_to_check_is_misuse(suite: Suite, check: Command) -> None:
+def test_a_folder_with_nothing_to_check_is_misuse(suite, check):
     empty = suite.pytester.mkdir("empty")
 
     result = check("--systems", str(empty), "--baselines", str(empty))
@@ -200,7 +193,7 @@ def test_a_folder_with_nothing_to_check_is_misuse(suite: Suite, check: Command) 
     result.stderr.fnmatch_lines(["pytest-dlperf check: there is nothing to check*--systems*"])
 
 
-def test_baselines_without_any_system_file_are_faults(suite: Suite, check: Command) -> None:
+def test_baselines_without_any_system_file_are_faults(suite, check):
     empty = suite.pytester.mkdir("empty")
 
     result = check("--systems", str(empty))
@@ -210,7 +203,7 @@ def test_baselines_without_any_system_file_are_faults(suite: Suite, check: Comma
     assert result.outlines[-1].startswith("0 system files (0 cases), 1 cluster")
 
 
-def test_systems_without_any_baselines_have_no_faults(suite: Suite, check: Command) -> None:
+def test_systems_without_any_baselines_have_no_faults(suite, check):
     empty = suite.pytester.mkdir("empty")
 
     result = check("--baselines", str(empty))
@@ -222,7 +215,7 @@ def test_systems_without_any_baselines_have_no_faults(suite: Suite, check: Comma
 # ------------------------------------------------------------- the project as sessions see it
 
 
-def test_settings_come_from_the_ini_file_of_sessions(suite: Suite, check: Command) -> None:
+def test_settings_come_from_the_ini_file_of_sessions(suite, check):
     (suite.path / "baselines").rename(suite.path / "numbers")
     suite.pytester.makeini("[pytest]\ndlperf_baselines = numbers\nfilterwarnings = error\n")
     edit(suite, PADDLE.replace("baselines", "numbers", 1), "accepted: 352.72", "accepted: 1.5")
@@ -233,7 +226,7 @@ def test_settings_come_from_the_ini_file_of_sessions(suite: Suite, check: Comman
     result.stdout.fnmatch_lines(["numbers/dlperf-v100/paddle-resnet50.yaml:*"])
 
 
-def test_systems_that_a_conftest_adds_are_known(suite: Suite, check: Command) -> None:
+def test_systems_that_a_conftest_adds_are_known(suite, check):
     (suite.path / "tiny.yaml").write_text(SMALL_SYSTEM, encoding="utf-8")
     suite.path.joinpath("bench_tests/conftest.py").write_text(
         "from pathlib import Path\n"
@@ -253,7 +246,7 @@ def test_systems_that_a_conftest_adds_are_known(suite: Suite, check: Command) ->
     without.stdout.fnmatch_lines(["baselines/local/tiny-mlp.yaml:*"])
 
 
-def test_a_log_format_of_a_name_that_there_is_is_misuse(suite: Suite, check: Command) -> None:
+def test_a_log_format_of_a_name_that_there_is_is_misuse(suite, check):
     suite.path.joinpath("bench_tests/conftest.py").write_text(
         "from pytest_dlperf.formats.log_format import custom_format\n"
         "def pytest_dlperf_log_formats(config):\n"
@@ -267,16 +260,14 @@ def test_a_log_format_of_a_name_that_there_is_is_misuse(suite: Suite, check: Com
     assert result.errlines == ["pytest-dlperf check: the log format 'plsc' is already registered"]
 
 
-def test_hosts_and_workers_of_sessions_do_not_matter(
-    suite: Suite, check: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_and_workers_of_sessions_do_not_matter(suite, check, monkeypatch):
     suite.pytester.makeini("[pytest]\naddopts = -n auto\nfilterwarnings = error\n")
     monkeypatch.setenv("DLPERF_HOSTS", "@/there/is/no/such/file")
 
     assert check().ret == 0
 
 
-def test_what_pytest_cannot_read_is_misuse(suite: Suite, check: Command) -> None:
+def test_what_pytest_cannot_read_is_misuse(suite, check):
     suite.pytester.makeini("[pytest]\ndlperf_strict = quark\n")
 
     result = check()
@@ -287,7 +278,7 @@ def test_what_pytest_cannot_read_is_misuse(suite: Suite, check: Command) -> None
     )
 
 
-def test_arguments_after_two_dashes_go_to_pytest(suite: Suite, check: Command) -> None:
+def test_arguments_after_two_dashes_go_to_pytest(suite, check):
     other = suite.path / "other.ini"
     other.write_text("[pytest]\ndlperf_baselines = nowhere\n", encoding="utf-8")
 
@@ -310,9 +301,7 @@ def test_arguments_after_two_dashes_go_to_pytest(suite: Suite, check: Command) -
         (["check", "--clust", "local"], "unrecognized arguments: --clust"),
     ],
 )
-def test_a_malformed_command_line_ends_with_2(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_malformed_command_line_ends_with_2(arguments, message, capsys):
     with pytest.raises(SystemExit) as ended:
         main(arguments)
 
@@ -320,7 +309,7 @@ def test_a_malformed_command_line_ends_with_2(
     assert message in capsys.readouterr().err
 
 
-def test_help_imports_nothing_but_the_command() -> None:
+def test_help_imports_nothing_but_the_command():
     program = (
         "import sys\n"
         "from pytest_dlperf.command.main import main\n"
@@ -344,7 +333,7 @@ def test_help_imports_nothing_but_the_command() -> None:
     }
 
 
-def test_output_that_nobody_reads_to_its_end_is_no_crash(suite: Suite) -> None:
+def test_output_that_nobody_reads_to_its_end_is_no_crash(suite):
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as closed:
@@ -360,9 +349,7 @@ def test_output_that_nobody_reads_to_its_end_is_no_crash(suite: Suite) -> None:
     assert not done.stderr
 
 
-def test_a_terminal_gets_colours(
-    suite: Suite, check: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_gets_colours(suite, check, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\033[1;32mno faults\033[0m" in on_a_terminal(suite)
@@ -371,7 +358,7 @@ def test_a_terminal_gets_colours(
     assert "\033" not in on_a_terminal(suite)
 
 
-def on_a_terminal(suite: Suite) -> str:
+def on_a_terminal(suite):
     """What ``check`` prints there."""
     ours, theirs = pty.openpty()
     try:
@@ -382,9 +369,7 @@ def on_a_terminal(suite: Suite) -> str:
         os.close(theirs)
 
 
-def test_names_that_the_encoding_lacks_are_written_with_backslashes(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_that_the_encoding_lacks_are_written_with_backslashes(suite, monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     folder = suite.path / "baselines" / "größer"
     folder.mkdir()
@@ -397,7 +382,7 @@ def test_names_that_the_encoding_lacks_are_written_with_backslashes(
     assert "gr\\xf6\\xdfer" in result.stdout.str()
 
 
-def test_output_into_a_file_is_80_columns_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_into_a_file_is_80_columns_wide(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     assert Style(io.StringIO()).width == 80
     monkeypatch.setenv("COLUMNS", "132")

@@ -1,7 +1,5 @@
 """``pytest-dlperf compare``: two results files in, words and reports out."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -13,11 +11,9 @@ from pathlib import Path
 import pytest
 from growth import calls_of
 from results_makers import even_case, session
-from suites import Suite
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts
-from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.results.file import to_json, write_json
 
 pytestmark = pytest.mark.in_process
@@ -27,33 +23,31 @@ ONE = "paddle-resnet50-fp32-b128-1n1g"
 OPTIONS = "pytorch-resnet50-fp32-b128-dali+workers8-1n4g"
 
 
-def at(level: float, case_id: str = ONE, **more: object) -> CaseResult:
-    return even_case(level, case_id, **more)  # type: ignore[arg-type]
+def at(level, case_id=ONE, **more):
+    return even_case(level, case_id, **more)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("COLUMNS", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
 
-def compare(folder: Path, first: CaseResult, second: CaseResult, *arguments: str) -> int:
+def compare(folder, first, second, *arguments):
     for name, result in (("a", first), ("b", second)):
         write_json(folder / f"{name}.json", session(result, name=name * 32))
     return main(["compare", "a.json", "b.json", *arguments])
 
 
-def message(capsys: pytest.CaptureFixture[str]) -> str:
+def message(capsys):
     printed, told = capsys.readouterr()
     assert printed == ""
     return told.removeprefix("pytest-dlperf compare: ").rstrip("\n")
 
 
-def test_worse_is_a_failure_where_it_is_asked_for(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_worse_is_a_failure_where_it_is_asked_for(folder, capsys):
     assert compare(folder, at(350.0), at(35.0)) == 0
     assert "1 case compared: 1 worse" in capsys.readouterr().out
     assert compare(folder, at(350.0), at(35.0), "--fail-on", "different, worse") == 1
@@ -64,9 +58,7 @@ def test_worse_is_a_failure_where_it_is_asked_for(
 
 
 @pytest.mark.parametrize("word", ["worse", "too-few", "better"])
-def test_a_gate_fails_where_nothing_can_be_judged(
-    folder: Path, capsys: pytest.CaptureFixture[str], word: str
-) -> None:
+def test_a_gate_fails_where_nothing_can_be_judged(folder, capsys, word):
     few = at(350.0, runs=2), at(150.0, runs=2)
     assert compare(folder, *few) == 0
     capsys.readouterr()
@@ -76,7 +68,7 @@ def test_a_gate_fails_where_nothing_can_be_judged(
     assert told[-1] == f"  {ONE}"
 
 
-def test_a_gate_passes_where_one_metric_can_be_judged(folder: Path) -> None:
+def test_a_gate_passes_where_one_metric_can_be_judged(folder):
     other = at(350.0, OPTIONS, runs=2)
     sides = [session(at(350.0), other), session(at(350.0), other)]
     for name, side in zip("ab", sides, strict=True):
@@ -99,20 +91,16 @@ def test_a_gate_passes_where_one_metric_can_be_judged(folder: Path) -> None:
         (["--tolerance=3"], "--tolerance: it is that of --fail-on, "),
     ],
 )
-def test_what_cannot_be_meant_is_misuse(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
-) -> None:
+def test_what_cannot_be_meant_is_misuse(folder, capsys, arguments, said):
     try:
         code = compare(folder, at(1.0), at(1.0), *arguments)
     except SystemExit as ended:
-        code = ended.code  # type: ignore[assignment]
+        code = ended.code
     assert code == 2
     assert said in capsys.readouterr().err
 
 
-def test_the_reports_are_written_where_the_user_says(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_reports_are_written_where_the_user_says(folder, capsys):
     options = ("--markdown", "new/c.md", "--label-b", "torch 2.13")
     assert compare(folder, at(350.0), at(364.0), *options) == 0
     written = (folder / "new" / "c.md").read_text(encoding="utf-8")
@@ -121,15 +109,13 @@ def test_the_reports_are_written_where_the_user_says(
             assert words in text
 
 
-def test_a_session_is_no_better_than_itself(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_session_is_no_better_than_itself(folder, capsys):
     write_json(folder / "a.json", session(at(350.0)))
     assert main(["compare", "a.json", "a.json"]) == 0
     assert "no difference seen" in capsys.readouterr().out
 
 
-def test_real_sessions_are_compared(suite: Suite) -> None:
+def test_real_sessions_are_compared(suite):
     from nights import Nights
 
     nights = Nights(suite)
@@ -143,7 +129,7 @@ def test_real_sessions_are_compared(suite: Suite) -> None:
     result.stdout.fnmatch_lines(["2 cases compared: 2 better", "B/A is 1.2* of 2 cases, *"])
 
 
-def test_sessions_of_two_frameworks_are_compared(suite: Suite) -> None:
+def test_sessions_of_two_frameworks_are_compared(suite):
     from nights import Nights
 
     nights = Nights(suite)
@@ -169,7 +155,7 @@ def test_sessions_of_two_frameworks_are_compared(suite: Suite) -> None:
     )
 
 
-def test_colours_are_for_terminals(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colours_are_for_terminals(folder, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     compare(folder, at(350.0), at(300.0))
     controller, terminal = pty.openpty()
@@ -180,7 +166,7 @@ def test_colours_are_for_terminals(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert "\033[31mworse\033[0m" in shown
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_told(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
@@ -191,9 +177,7 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 # ------------------------------------------------------------------------------ misuse
 
 
-def test_a_file_that_cannot_be_read_is_named_with_the_place(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_cannot_be_read_is_named_with_the_place(folder, capsys):
     plain = json.loads(to_json(session(at(350.0))))
     (folder / "a.json").write_text(json.dumps(plain), encoding="utf-8")
     plain["cases"][0]["measurement"]["runs"][0]["metrics"]["throughput"] = "fast"
@@ -208,25 +192,19 @@ def test_a_file_that_cannot_be_read_is_named_with_the_place(
     assert message(capsys).startswith("none.json: cannot be read: ")
 
 
-def test_what_has_nothing_to_compare_is_misuse(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_has_nothing_to_compare_is_misuse(folder, capsys):
     assert compare(folder, at(350.0), at(350.0, OPTIONS)) == 2
     assert message(capsys).startswith("A and B have no case in common: ")
 
 
-def test_a_report_that_cannot_be_written_is_misuse(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_that_cannot_be_written_is_misuse(folder, capsys):
     (folder / "file").touch()
     assert compare(folder, at(1.0), at(1.0), "--markdown", "file/report") == 2
     assert message(capsys).startswith("--markdown: file/report: ")
 
 
 @pytest.mark.parametrize("name", ["b.json", "./sub/../a.json", "link.json"])
-def test_a_report_never_takes_the_place_of_what_is_compared(
-    folder: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_report_never_takes_the_place_of_what_is_compared(folder, capsys, name):
     (folder / "sub").mkdir()
     (folder / "link.json").symlink_to("b.json")
     assert compare(folder, at(1.0), at(1.0), "--markdown", name) == 2
@@ -236,10 +214,10 @@ def test_a_report_never_takes_the_place_of_what_is_compared(
         assert "schema" in json.loads((folder / file).read_text(encoding="utf-8"))
 
 
-def test_four_times_the_cases_take_four_times_the_calls(folder: Path) -> None:
+def test_four_times_the_cases_take_four_times_the_calls(folder):
     """Whatever differs between them, with both reports."""
 
-    def calls(cases: int) -> int:
+    def calls(cases):
         for name, level in (("a", 1.0), ("b", 1.1)):
             results = []
             for batch in range(1, cases + 1):

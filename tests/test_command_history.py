@@ -1,28 +1,22 @@
 """``pytest-dlperf history``: results of other machines come in, and what is there is shown."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from histories import CASE, case_result, drawn, fill, night, session
 from msgspec.structs import replace
 from results_makers import MEMORY, measured_case
-from suites import Command
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.measurement import Fingerprint
-from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.results.file import write_json
 
 OTHER = "tiny-mlp-fp32-b4-1n2g"
@@ -30,7 +24,7 @@ LARGE = "tiny-mlp-fp16-b4-4n8g"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """The current folder, without any setting."""
     monkeypatch.chdir(tmp_path)
     for name in ("DLPERF_HISTORY", "COLUMNS", "PYTEST_ADDOPTS"):
@@ -38,13 +32,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def results_file(number: int) -> Path:
+def results_file(number):
     file = Path(f"night-{number}.json")
     write_json(file, session(number, {CASE: [400.0, 402.0]}))
     return file
 
 
-def sessions(file: Path | str = ".dlperf/history.sqlite3") -> list[str]:
+def sessions(file=".dlperf/history.sqlite3"):
     with closing(sqlite3.connect(file)) as connection:
         found = connection.execute("SELECT uid FROM sessions ORDER BY uid").fetchall()
     return [uid for (uid,) in found]
@@ -53,7 +47,7 @@ def sessions(file: Path | str = ".dlperf/history.sqlite3") -> list[str]:
 # ------------------------------------------------------------------ taking results in
 
 
-def test_results_of_another_machine_come_in(command: Command) -> None:
+def test_results_of_another_machine_come_in(command):
     done = command("history", "import", results_file(0), results_file(1))
     assert done.ret == 0, done.errlines
     assert done.outlines[-1].startswith("2 sessions imported into ")
@@ -65,7 +59,7 @@ def test_results_of_another_machine_come_in(command: Command) -> None:
         ]  # fmt: skip
 
 
-def test_what_is_there_is_told_and_stays(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_there_is_told_and_stays(capsys):
     file = str(results_file(0))
     main(["history", "import", "--history", "h.sqlite3", file])
     before = Path("h.sqlite3").read_bytes()
@@ -78,7 +72,7 @@ def test_what_is_there_is_told_and_stays(capsys: pytest.CaptureFixture[str]) -> 
     assert Path("h.sqlite3").read_bytes() == before
 
 
-def test_a_session_is_not_imported_over_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_session_is_not_imported_over_itself(capsys):
     fill(Path("h.sqlite3"), [[400.0, 402.0]])
     assert main(["history", "import", "--history", "h.sqlite3", str(results_file(0))]) == 0
     assert "1 there already" in capsys.readouterr().out
@@ -98,9 +92,7 @@ def test_a_session_is_not_imported_over_itself(capsys: pytest.CaptureFixture[str
         "\udcff\udcfe",
     ],
 )
-def test_a_bad_file_is_told_and_the_good_ones_are_kept(
-    capsys: pytest.CaptureFixture[str], content: str
-) -> None:
+def test_a_bad_file_is_told_and_the_good_ones_are_kept(capsys, content):
     Path("bad.json").write_bytes(content.encode("utf-8", "surrogateescape"))
     good = [str(results_file(number)) for number in range(2)]
     code = main(["history", "import", "--history", "h.sqlite3", good[0], "bad.json", good[1]])
@@ -112,7 +104,7 @@ def test_a_bad_file_is_told_and_the_good_ones_are_kept(
     assert sessions("h.sqlite3") == ["night-0", "night-1"]
 
 
-def test_a_time_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_time_that_is_none_is_told(capsys):
     file = results_file(0)
     plain = json.loads(file.read_text(encoding="utf-8"))
     plain["started"] = "some day"
@@ -121,7 +113,7 @@ def test_a_time_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None
     assert "some day" in capsys.readouterr().out
 
 
-def test_a_folder_stands_for_the_files_in_it() -> None:
+def test_a_folder_stands_for_the_files_in_it():
     for number in range(3):
         place = Path("artefacts") / str(number) / "results.json"
         place.parent.mkdir(parents=True)
@@ -130,7 +122,7 @@ def test_a_folder_stands_for_the_files_in_it() -> None:
     assert len(sessions("h.sqlite3")) == 3
 
 
-def test_what_is_no_file_is_passed_over(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_file_is_passed_over(capsys):
     folder = Path("artefacts")
     (folder / "all.json").mkdir(parents=True)
     os.mkfifo(folder / "pipe.json")
@@ -139,7 +131,7 @@ def test_what_is_no_file_is_passed_over(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == "1 session imported into h.sqlite3\n"
 
 
-def test_a_file_with_a_case_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_with_a_case_that_is_none_is_named(capsys):
     file = results_file(0)
     plain = json.loads(file.read_text(encoding="utf-8"))
     plain["cases"][0]["case"]["framework"] = "No Name"
@@ -149,14 +141,14 @@ def test_a_file_with_a_case_that_is_none_is_named(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("given", ["missing.json", "empty"])
-def test_nothing_to_import_is_misuse(capsys: pytest.CaptureFixture[str], given: str) -> None:
+def test_nothing_to_import_is_misuse(capsys, given):
     Path("empty").mkdir()
     assert main(["history", "import", "--history", "h.sqlite3", given]) == 2
     assert given in capsys.readouterr().err
     assert not Path("h.sqlite3").exists()
 
 
-def test_a_database_that_cannot_be_used_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_database_that_cannot_be_used_is_misuse(capsys):
     Path("h.sqlite3").write_text("no database", encoding="utf-8")
     assert main(["history", "import", "--history", "h.sqlite3", str(results_file(0))]) == 2
     assert "h.sqlite3 is not a database" in capsys.readouterr().err
@@ -165,15 +157,13 @@ def test_a_database_that_cannot_be_used_is_misuse(capsys: pytest.CaptureFixture[
 # ------------------------------------------------------------------------- its place
 
 
-def test_the_environment_names_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_the_database(monkeypatch):
     monkeypatch.setenv("DLPERF_HISTORY", "there.sqlite3")
     assert main(["history", "import", str(results_file(0))]) == 0
     assert sessions("there.sqlite3") == ["night-0"]
 
 
-def test_an_environment_that_names_nothing_is_none(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, command: Command
-) -> None:
+def test_an_environment_that_names_nothing_is_none(folder, monkeypatch, command):
     monkeypatch.setenv("DLPERF_HISTORY", " ")
     assert command("history", "import", results_file(0)).ret == 0
     assert sessions(folder / ".dlperf/history.sqlite3") == ["night-0"]
@@ -189,19 +179,19 @@ def test_an_environment_that_names_nothing_is_none(
     ],
 )
 def test_a_database_is_named_by_the_rules_of_sessions(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    way: str,
-    given: str,
-    told: str,
-) -> None:
+    capsys,
+    monkeypatch,
+    way,
+    given,
+    told,
+):
     named = ["--history", given] if way == "option" else []
     monkeypatch.setenv("DLPERF_HISTORY", given if way == "environment" else "other.sqlite3")
     assert main(["history", "import", *named, str(results_file(0))]) == 2
     assert told in capsys.readouterr().err
 
 
-def test_the_database_is_that_of_sessions_here(folder: Path, command: Command) -> None:
+def test_the_database_is_that_of_sessions_here(folder, command):
     """Of the project, as the ini file says it, also from a folder below."""
     (folder / "pytest.ini").write_text(
         "[pytest]\ndlperf_history = kept/all.sqlite3\n", encoding="utf-8"
@@ -214,9 +204,7 @@ def test_the_database_is_that_of_sessions_here(folder: Path, command: Command) -
 
 
 @pytest.mark.parametrize("way", ["environment", "ini"])
-def test_where_no_history_is_kept_a_place_has_to_be_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, command: Command, way: str
-) -> None:
+def test_where_no_history_is_kept_a_place_has_to_be_named(folder, monkeypatch, command, way):
     if way == "environment":
         monkeypatch.setenv("DLPERF_HISTORY", "none")
     else:
@@ -230,9 +218,10 @@ def test_where_no_history_is_kept_a_place_has_to_be_named(
 # ---------------------------------------------------------------------------- showing
 
 
-def accepted_as(
-    number: float, why: str, runs: Sequence[float], *, at: str = night(0)
-) -> CaseResult:
+FIRST_NIGHT = night(0)
+
+
+def accepted_as(number, why, runs, *, at=FIRST_NIGHT):
     """What a session came to whose accepted number has this reason."""
     result = case_result(CASE, runs, baseline=number)
     source = Acceptance(at=at, reason=why)
@@ -240,12 +229,12 @@ def accepted_as(
     return replace(result, accepted={"throughput": known})
 
 
-def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+def show(capsys, *arguments):
     assert main(["history", "show", "--history", "h.sqlite3", *arguments]) == 0
     return capsys.readouterr().out.splitlines()
 
 
-def test_a_case_is_shown_with_all_that_its_nights_show(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_case_is_shown_with_all_that_its_nights_show(capsys):
     with History.open(Path("h.sqlite3")) as history:
         for number, runs in enumerate(drawn([400.0] * 40 + [388.0] * 20)):
             result = accepted_as(400.0 if number < 46 else 388.0, "driver 570", runs, at=night(45))
@@ -261,21 +250,21 @@ def test_a_case_is_shown_with_all_that_its_nights_show(capsys: pytest.CaptureFix
     assert len(lines) == 7
 
 
-def test_drift_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_drift_is_shown(capsys):
     fill(Path("h.sqlite3"), drawn([400.0 * (1 - 0.002 * k) for k in range(30)]))
     (line,) = [line for line in show(capsys) if "drifts" in line]
     assert line.startswith("  drifts -1.")
     assert " a week since 2026-01-01 (30 days), -6." in line
 
 
-def memory_of_nights(nights: int = 60) -> None:
+def memory_of_nights(nights=60):
     with History.open(Path("h.sqlite3")) as history:
         for number, runs in enumerate(drawn([900.0] * 40 + [954.0] * (nights - 40))):
             result = measured_case(CASE, *runs, unit="samples/s", more={MEMORY: runs})
             history.add(session(number, [result]))
 
 
-def test_any_metric_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_metric_can_be_asked_for(capsys):
     memory_of_nights()
     lines = show(capsys, "--metric", "peak_memory")
     assert lines[:2] == ["peak_memory, cluster local (steady)", CASE]
@@ -284,9 +273,7 @@ def test_any_metric_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize(("metric", "colour"), [("throughput", 32), ("peak_memory", 31)])
-def test_the_colour_says_what_is_better(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, metric: str, colour: int
-) -> None:
+def test_the_colour_says_what_is_better(capsys, monkeypatch, metric, colour):
     memory_of_nights()
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
@@ -296,8 +283,8 @@ def test_the_colour_says_what_is_better(
 
 
 def test_an_unknown_metric_is_told_with_those_that_there_are(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     memory_of_nights(nights=41)
     assert main(["history", "show", "--history", "h.sqlite3", "--metric", "memory"]) == 2
     told = capsys.readouterr().err
@@ -305,7 +292,7 @@ def test_an_unknown_metric_is_told_with_those_that_there_are(
     assert "no metric 'memory'; there are: peak_memory, throughput" in told
 
 
-def several() -> None:
+def several():
     tonight = session(1, [case_result(case_id, [400.0]) for case_id in (CASE, OTHER, LARGE)])
     with History.open(Path("h.sqlite3")) as history:
         history.add(tonight)
@@ -321,9 +308,7 @@ def several() -> None:
         (["*-1n1g"], [CASE, CASE]),
     ],
 )
-def test_cases_and_clusters_are_chosen(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], shown: list[str]
-) -> None:
+def test_cases_and_clusters_are_chosen(capsys, arguments, shown):
     several()
     lines = show(capsys, *arguments)
     assert [line for line in lines if line.startswith("tiny")] == shown
@@ -337,28 +322,26 @@ def test_cases_and_clusters_are_chosen(
         (["--cluster", "nowhere"], "no cluster 'nowhere'; there are: dlperf-v100, local"),
     ],
 )
-def test_what_is_not_there_is_told(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
-) -> None:
+def test_what_is_not_there_is_told(capsys, arguments, told):
     several()
     assert main(["history", "show", "--history", "h.sqlite3", *arguments]) == 2
     assert told in capsys.readouterr().err
 
 
-def test_a_missing_database_is_not_made_by_looking(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_database_is_not_made_by_looking(capsys):
     assert main(["history", "show", "--history", "h.sqlite3"]) == 2
     assert "there is no history h.sqlite3" in capsys.readouterr().err
     assert not Path("h.sqlite3").exists()
 
 
-def test_an_empty_database_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_database_says_so(capsys):
     History.open(Path("h.sqlite3")).close()
     assert show(capsys) == ["h.sqlite3 holds no measurement yet"]
 
 
 def test_lines_stay_within_80_columns_and_print_no_control_characters(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     why = "a driver\x1b[31m that\nlasts " * 9
     with History.open(Path("h.sqlite3")) as history:
         for number, accepted in enumerate((400.0, 410.0)):
@@ -370,7 +353,7 @@ def test_lines_stay_within_80_columns_and_print_no_control_characters(
     assert any("a driver" in line for line in lines)
 
 
-def test_no_line_is_a_command_to_what_runs_this(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_line_is_a_command_to_what_runs_this(capsys):
     why = "::error:: " * 20 + "##[error]"
     with History.open(Path("h.sqlite3")) as history:
         for number, accepted in enumerate((400.0, 410.0)):
@@ -381,7 +364,7 @@ def test_no_line_is_a_command_to_what_runs_this(capsys: pytest.CaptureFixture[st
     assert not any(line.lstrip().startswith("::") or "##[" in line for line in lines)
 
 
-def test_another_machine_and_a_lost_case_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_machine_and_a_lost_case_are_shown(capsys):
     before = case_result(CASE, [400.0])
     assert before.measurement is not None
     elsewhere = Fingerprint(machine={"device": "V100\x1b[31m"})
@@ -398,7 +381,7 @@ def test_another_machine_and_a_lost_case_are_shown(capsys: pytest.CaptureFixture
     )
 
 
-def test_nights_of_a_whole_day_are_shown_by_their_date(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nights_of_a_whole_day_are_shown_by_their_date(capsys):
     fill(Path("h.sqlite3"), [[400.0]])
     assert f"  400.00 samples/s last, 1 session {night(0)[:10]} to {night(0)[:10]}" in show(capsys)
 
@@ -406,7 +389,7 @@ def test_nights_of_a_whole_day_are_shown_by_their_date(capsys: pytest.CaptureFix
 # ------------------------------------------------------------------- whether a night came
 
 
-def ended(number: int, ago: timedelta, *, cluster: str = "lab", **more: Any) -> Results:
+def ended(number, ago, *, cluster="lab", **more):
     """A session that ended so long ago."""
     at = (datetime.now().astimezone() - ago).isoformat(timespec="seconds")
     return session(number, {CASE: [400.0]}, cluster=cluster, started=at, ended=at, **more)
@@ -430,9 +413,7 @@ def ended(number: int, ago: timedelta, *, cluster: str = "lab", **more: Any) -> 
     ],
     ids=["new", "old", "interrupted", "ahead", "skewed", "one late", "chosen", "none"],
 )
-def test_it_can_fail_where_no_whole_session_is_new(
-    capsys: pytest.CaptureFixture[str], sessions: list[Results], arguments: list[str], code: int
-) -> None:
+def test_it_can_fail_where_no_whole_session_is_new(capsys, sessions, arguments, code):
     with History.open(Path("h.sqlite3")) as history:
         for one in sessions:
             history.add(one)
@@ -443,7 +424,7 @@ def test_it_can_fail_where_no_whole_session_is_new(
 
 
 @pytest.mark.parametrize("time", ["26", "h", "0h", "-1h", "26 hours", "1e9h", ""])
-def test_a_time_has_a_unit(capsys: pytest.CaptureFixture[str], time: str) -> None:
+def test_a_time_has_a_unit(capsys, time):
     with pytest.raises(SystemExit) as ended:
         main(["history", "show", f"--within={time}"])
     assert ended.value.code == 2

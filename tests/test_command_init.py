@@ -1,7 +1,5 @@
 """``pytest-dlperf init``: from a training of one's own to the smallest suite that runs."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -11,11 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from clusters.ssh import SshHosts
-from suites import Suite
 
 from pytest_dlperf.command.main import main
-from pytest_dlperf.config.systems import System, load_systems
+from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 
 LOGS = Path(__file__).parent / "data" / "logs"
@@ -33,7 +29,7 @@ for step in range(1, given.steps + 1):
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, monkeypatch):
     """A folder of somebody's own, on a machine without GPUs and Slurm."""
     empty = tmp_path / "programs"
     empty.mkdir()
@@ -53,27 +49,24 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 TWO_GPUS = "<nvidia_smi_log><gpu></gpu><gpu></gpu></nvidia_smi_log>"
 
 
-def program(name: str, prints: str) -> None:
+def program(name, prints):
     """Put a program on the path that prints some text."""
     file = Path.cwd().parent / "programs" / name
     file.write_text(f"#!{sys.executable}\nprint({prints!r})\n", encoding="utf-8")
     file.chmod(file.stat().st_mode | stat.S_IXUSR)
 
 
-def written(project: Path) -> System:
+def written(project):
     """The one system of the suite, as a session reads it, with its launch."""
     (system,) = load_systems((project / "bench_tests/systems").iterdir(), BUILTIN_FORMATS).values()
     return system
 
 
-def arguments(system: System) -> tuple[str, ...]:
-    assert system.launch is not None
+def arguments(system):
     return system.launch.arguments(system.cases[0])
 
 
-def test_a_torchrun_command_becomes_a_suite(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_torchrun_command_becomes_a_suite(project, capsys):
     (project / "train.py").write_text("import torch\nprint('nothing')\n", encoding="utf-8")
     (project / ".git").mkdir()
     command = "torchrun --nproc-per-node 2 train.py --batch 32 --steps 60 --bf16"
@@ -93,9 +86,7 @@ def test_a_torchrun_command_becomes_a_suite(
     assert main(["check"]) == 0
 
 
-def test_a_secret_of_the_command_is_told_of(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_secret_of_the_command_is_told_of(project, capsys):
     """The file that it is written to will be committed."""
     (project / "train.py").write_text("import torch\n", encoding="utf-8")
     command = "torchrun train.py --batch 32 --steps 60 --wandb-key swordfish"
@@ -105,9 +96,7 @@ def test_a_secret_of_the_command_is_told_of(
     assert "swordfish" not in printed
 
 
-def test_a_script_is_to_say_the_batch_that_its_command_does_not(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_is_to_say_the_batch_that_its_command_does_not(project, capsys):
     """Else a case with a guessed batch would be green."""
     (project / "train.py").write_text("import torch\n", encoding="utf-8")
     assert main(["init", "--no-run", "--command", "torchrun train.py --seq-length 128"]) == 0
@@ -115,9 +104,7 @@ def test_a_script_is_to_say_the_batch_that_its_command_does_not(
     assert "log = StepLog(batch_per_device=BATCH)" in capsys.readouterr().out
 
 
-def test_a_script_that_prints_its_steps_is_not_asked_to(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_that_prints_its_steps_is_not_asked_to(project, capsys):
     text = "import torch\nfrom pytest_dlperf.trainers import StepLog\n"
     (project / "train.py").write_text(text, encoding="utf-8")
     assert main(["init", "--no-run", "--command", "torchrun train.py"]) == 0
@@ -125,9 +112,7 @@ def test_a_script_that_prints_its_steps_is_not_asked_to(
 
 
 @pytest.mark.end_to_end
-def test_a_script_that_nobody_knows_is_run_once_and_then_measured(
-    pytester: pytest.Pytester, project: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_that_nobody_knows_is_run_once_and_then_measured(pytester, project, capfd):
     """From a command to a verdict, without a regular expression of one's own."""
     (project / "train.py").write_text(STEPS_OF_ITS_OWN, encoding="utf-8")
     assert main(["init", "--command", "python train.py --batch 8 --steps 40"]) == 0
@@ -147,9 +132,7 @@ def test_a_script_that_nobody_knows_is_run_once_and_then_measured(
     assert metrics["throughput"]["median"] == pytest.approx(8 / 0.0021, rel=0.02)
 
 
-def test_a_run_that_fails_says_what_it_printed(
-    project: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_fails_says_what_it_printed(project, capfd):
     (project / "train.py").write_text("raise SystemExit('no data here')\n", encoding="utf-8")
     assert main(["init", "--command", "python train.py"]) == 2
     told = capfd.readouterr().err
@@ -175,9 +158,7 @@ def test_a_run_that_fails_says_what_it_printed(
         ("import torch\n", "torchrun", "torchrun"),
     ],
 )
-def test_what_a_script_imports_says_who_prints_its_steps(
-    project: Path, text: str, launcher: str, extends: str
-) -> None:
+def test_what_a_script_imports_says_who_prints_its_steps(project, text, launcher, extends):
     (project / "own.py").write_text(text, encoding="utf-8")
     assert main(["init", "--no-run", "--command", f"{launcher} own.py --batch_size 4"]) == 0
     system = written(project)
@@ -185,9 +166,7 @@ def test_what_a_script_imports_says_who_prints_its_steps(
     assert {"own.py", "{batch_per_device}"} <= set(arguments(system))
 
 
-def test_a_module_of_the_repository_may_import_the_trainer(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_module_of_the_repository_may_import_the_trainer(project, capsys):
     (project / "fit.py").write_text("import torch\nfrom own.loop import fit\n", encoding="utf-8")
     (project / "own").mkdir()
     (project / "own/loop.py").write_text("import os, lightning as L\n", encoding="utf-8")
@@ -204,9 +183,7 @@ Trainer(args=TrainingArguments("out", per_device_train_batch_size=4, max_steps=6
 """
 
 
-def test_the_one_script_of_a_known_trainer_is_taken_for_this_machine_s_devices(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_one_script_of_a_known_trainer_is_taken_for_this_machine_s_devices(project, capsys):
     program("nvidia-smi", TWO_GPUS)
     (project / "data.py").write_text("import torch\nprint('__main__')\n", encoding="utf-8")
     (project / "finetune.py").write_text(FINETUNE, encoding="utf-8")
@@ -231,9 +208,7 @@ log.end()
 """
 
 
-def test_a_script_that_prints_its_steps_is_run_to_see_its_loss_and_batch(
-    project: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_that_prints_its_steps_is_run_to_see_its_loss_and_batch(project, capfd):
     (project / "own.py").write_text(STEPS_BY_STEPLOG, encoding="utf-8")
     assert main(["init", "--command", "python own.py --batch 4"]) == 0
     said = capfd.readouterr().out
@@ -243,7 +218,7 @@ def test_a_script_that_prints_its_steps_is_run_to_see_its_loss_and_batch(
     assert "loss: {sanity: finite}\n" in text
 
 
-def test_a_folder_of_documents_gets_the_example_too(project: Path) -> None:
+def test_a_folder_of_documents_gets_the_example_too(project):
     (project / "README.md").write_text("# Mine\n", encoding="utf-8")
     assert main(["init"]) == 0
     assert written(project).launch is not None
@@ -257,14 +232,13 @@ def test_a_folder_of_documents_gets_the_example_too(project: Path) -> None:
     ],
 )
 def test_an_empty_folder_gets_an_example_that_runs_without_a_gpu(
-    project: Path, monkeypatch: pytest.MonkeyPatch, has_torch: bool, cases: list[str]
-) -> None:
+    project, monkeypatch, has_torch, cases
+):
     monkeypatch.setattr("pytest_dlperf.command.first_suite.is_installed", lambda _: has_torch)
     (project / ".git").mkdir()
     assert main(["init"]) == 0
     system = written(project)
     assert [case.id for case in system.cases] == cases
-    assert system.launch is not None
     assert system.launch.devices.value == "cpu"
     # Programs beside it may halve what it gets.
     judged = [metric for metric in system.metrics if metric.name in ("throughput", "add", "others")]
@@ -272,7 +246,7 @@ def test_an_empty_folder_gets_an_example_that_runs_without_a_gpu(
     assert main(["check"]) == 0
 
 
-def test_of_a_program_that_is_known_only_the_rest_is_said(project: Path) -> None:
+def test_of_a_program_that_is_known_only_the_rest_is_said(project):
     command = (
         "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --bf16 "
         "--global-batch-size 64 --seq-length 4096 --train-iters 100 --num-layers 32"
@@ -296,12 +270,12 @@ def test_of_a_program_that_is_known_only_the_rest_is_said(project: Path) -> None
     ],
 )
 def test_a_program_whose_command_says_no_length_gets_that_of_an_example(
-    project: Path,
-    capsys: pytest.CaptureFixture[str],
-    program: str,
-    case: str,
-    left_out: str | None,
-) -> None:
+    project,
+    capsys,
+    program,
+    case,
+    left_out,
+):
     assert main(["init", "--command", f"torchrun --nproc-per-node 8 -m {program}"]) == 0
     system = written(project)
     assert [each.id for each in system.cases] == [case]
@@ -312,7 +286,7 @@ def test_a_program_whose_command_says_no_length_gets_that_of_an_example(
     assert (f"{left_out!r} of the command is left out" in said) == (left_out is not None)
 
 
-def test_paddle_s_launcher_is_replaced_and_the_script_stays(project: Path) -> None:
+def test_paddle_s_launcher_is_replaced_and_the_script_stays(project):
     (project / "own.py").write_text("import paddle\n", encoding="utf-8")
     command = "python -m paddle.distributed.launch --gpus=0,1 own.py --batch-size 8"
     assert main(["init", "--command", command]) == 0
@@ -321,7 +295,7 @@ def test_paddle_s_launcher_is_replaced_and_the_script_stays(project: Path) -> No
     assert arguments(system)[-4:-1] == ("own.py", "--batch-size", "{batch_per_device}")
 
 
-def test_a_script_that_starts_its_own_processes_is_told_how_many(project: Path) -> None:
+def test_a_script_that_starts_its_own_processes_is_told_how_many(project):
     (project / "own.py").write_text("import lightning as L\n", encoding="utf-8")
     assert main(["init", "--command", "python own.py --devices 2 --num_nodes=1"]) == 0
     system = written(project)
@@ -338,9 +312,7 @@ def test_a_script_that_starts_its_own_processes_is_told_how_many(project: Path) 
         ("litgpt_1n1g.log", "litgpt", "litgpt-mine-"),
     ],
 )
-def test_the_log_of_a_known_trainer_leads_to_its_system(
-    project: Path, log: str, extends: str, case: str
-) -> None:
+def test_the_log_of_a_known_trainer_leads_to_its_system(project, log, extends, case):
     assert main(["init", "--log", str(LOGS / log)]) == 0
     system = written(project)
     assert system.cases[0].id.startswith(case)
@@ -349,16 +321,14 @@ def test_the_log_of_a_known_trainer_leads_to_its_system(
     assert "format" not in text
 
 
-def test_the_log_itself_is_judged_next(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_itself_is_judged_next(project, capsys):
     log = LOGS / "timm_1n2g_b4.log"
     assert main(["init", "--log", str(log)]) == 0
     (case,) = written(project).cases
     assert f"pytest bench_tests --dlperf-logs {case.id}={log}" in capsys.readouterr().out
 
 
-def test_numbers_in_doubt_are_looked_at_first(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numbers_in_doubt_are_looked_at_first(project, capsys):
     """What a command launches is held against the arrival of its lines; a log alone is not."""
     log = project / "own.out"
     log.write_text("".join(f"step {n} took 0.5{n % 7} s\n" for n in range(1, 90)))
@@ -378,9 +348,7 @@ tensor-model-parallel size: 2, pipeline-model-parallel size: 2
 """
 
 
-def test_what_the_log_says_of_its_run_becomes_the_case(
-    pytester: pytest.Pytester, project: Path
-) -> None:
+def test_what_the_log_says_of_its_run_becomes_the_case(pytester, project):
     """What is written is judged green at once, also where the log lacks a metric of the system."""
     lines = [
         f" [2026-08-11 10:00:{step:02}.000000] iteration {step:8}/     500 | consumed samples: "
@@ -405,7 +373,7 @@ def test_what_the_log_says_of_its_run_becomes_the_case(
     judged.assert_outcomes(passed=2)
 
 
-def test_a_trainer_by_name_gives_its_example(project: Path) -> None:
+def test_a_trainer_by_name_gives_its_example(project):
     assert main(["init", "--trainer", "megatron"]) == 0
     assert written(project).id == "megatron-llama3_8b"
 
@@ -419,9 +387,7 @@ def test_a_trainer_by_name_gives_its_example(project: Path) -> None:
         {"run.sh": "torchrun --nproc-per-node 4 train.py --batch-size=16\n"},
     ],
 )
-def test_without_anything_to_go_by_it_says_what_it_needs(
-    project: Path, capsys: pytest.CaptureFixture[str], scripts: dict[str, str]
-) -> None:
+def test_without_anything_to_go_by_it_says_what_it_needs(project, capsys, scripts):
     for name, text in scripts.items():
         (project / name).write_text(text, encoding="utf-8")
     assert main(["init"]) == 2
@@ -434,9 +400,7 @@ def test_without_anything_to_go_by_it_says_what_it_needs(
     assert not (project / "bench_tests").exists()
 
 
-def test_hosts_and_a_ci_bring_a_cluster_and_a_job(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hosts_and_a_ci_bring_a_cluster_and_a_job(project, capsys):
     given = ["--hosts", "gpu[01-04]:8", "--cluster", "h100", "--ci", "github", "--no-run"]
     command = "torchrun --nproc-per-node 8 train.py --global-batch 256"
     assert main(["init", "--command", command, *given]) == 0
@@ -456,18 +420,14 @@ def test_hosts_and_a_ci_bring_a_cluster_and_a_job(
 
 
 @pytest.mark.parametrize("name", ["../office", "", "a: b"])
-def test_a_cluster_is_called_as_a_folder_can_be(
-    project: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_cluster_is_called_as_a_folder_can_be(project, capsys, name):
     with contextlib.suppress(SystemExit):
         assert main(["init", "--trainer", "timm", "--cluster", name]) != 0
     assert "--cluster" in capsys.readouterr().err
     assert not any(project.rglob("*.yaml"))
 
 
-def test_four_hosts_over_ssh_train_with_what_was_written(
-    over_ssh: SshHosts, suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_four_hosts_over_ssh_train_with_what_was_written(over_ssh, suite, monkeypatch):
     """The script is that of one machine; hosts and addresses are the session's."""
     shutil.rmtree(suite.path / "bench_tests")
     monkeypatch.chdir(suite.path)
@@ -484,7 +444,7 @@ def test_four_hosts_over_ssh_train_with_what_was_written(
 
 
 @pytest.mark.parametrize("ci", ["gitlab", "slurm"])
-def test_every_ci_has_its_file(project: Path, ci: str) -> None:
+def test_every_ci_has_its_file(project, ci):
     assert main(["init", "--trainer", "timm", "--ci", ci]) == 0
     (job,) = [
         file
@@ -494,9 +454,7 @@ def test_every_ci_has_its_file(project: Path, ci: str) -> None:
     assert "pytest bench_tests" in job.read_text(encoding="utf-8")
 
 
-def test_gpus_and_slurm_are_asked_by_their_own_tools(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_gpus_and_slurm_are_asked_by_their_own_tools(project, capsys):
     program("sinfo", "gpu:h100:8(S:0-1)")
     (project / "train.py").write_text("import torch\n", encoding="utf-8")
     assert main(["init", "--command", "torchrun --nproc-per-node=gpu train.py"]) == 0
@@ -506,7 +464,7 @@ def test_gpus_and_slurm_are_asked_by_their_own_tools(
     assert "login node" in out
 
 
-def test_gpus_of_this_machine_count(project: Path) -> None:
+def test_gpus_of_this_machine_count(project):
     program("nvidia-smi", TWO_GPUS)
     assert main(["init", "--no-run", "--command", "torchrun --nproc-per-node=gpu train.py"]) == 0
     system = written(project)
@@ -514,7 +472,7 @@ def test_gpus_of_this_machine_count(project: Path) -> None:
     assert system.tolerance_percent == 5
 
 
-def test_nothing_is_overwritten(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_overwritten(project, capsys):
     given = ["init", "--no-run", "--command", "torchrun train.py", "--model", "own"]
     assert main(given) == 0
     file = project / "bench_tests/systems/pytorch-own.yaml"
@@ -525,16 +483,14 @@ def test_nothing_is_overwritten(project: Path, capsys: pytest.CaptureFixture[str
     assert f"kept      {file.relative_to(project)}" in capsys.readouterr().out
 
 
-def test_a_dry_run_writes_and_runs_nothing(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_writes_and_runs_nothing(project, capsys):
     (project / "train.py").write_text("open('ran', 'w')\n", encoding="utf-8")
     assert main(["init", "--dry-run", "--command", "python train.py"]) == 0
     assert [file.name for file in project.iterdir()] == ["train.py"]
     assert "extends: torchrun" in capsys.readouterr().out
 
 
-def test_a_folder_may_be_named_and_made(project: Path) -> None:
+def test_a_folder_may_be_named_and_made(project):
     given = ["--no-run", "--command", "torchrun train.py"]
     assert main(["init", "new/place", *given]) == 0
     assert written(project / "new/place").id == "pytorch-place"

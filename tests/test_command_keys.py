@@ -1,9 +1,5 @@
 """``pytest-dlperf keys``: every key of a file, with its values, its meaning and its default."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from pytest_dlperf.baselines.schemas import schemas
@@ -12,7 +8,7 @@ from pytest_dlperf.command.main import main
 from pytest_dlperf.config.conditions import Condition
 
 
-def described(rule: Any) -> set[str]:
+def described(rule):
     """The descriptions of all keys, wherever they stand."""
     if isinstance(rule, list):
         return set().union(*map(described, rule))
@@ -23,7 +19,7 @@ def described(rule: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("file", schemas())
-def test_every_key_is_shown_once(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_key_is_shown_once(file, capsys):
     schema = schemas()[file]
     assert main(["keys", file]) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
@@ -33,7 +29,7 @@ def test_every_key_is_shown_once(file: str, capsys: pytest.CaptureFixture[str]) 
     assert {key.meaning for key in schema_keys(schema)} == described(whole)
 
 
-def test_a_key_is_shown_with_those_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_key_is_shown_with_those_below_it(capsys):
     assert main(["keys", "system", "launch.values"]) == 0
     assert (
         capsys.readouterr().out
@@ -49,7 +45,7 @@ launch.values.<name>.when  mapping like launch.command.when
     )
 
 
-def test_a_key_that_no_file_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_key_that_no_file_has_is_refused(capsys):
     assert main(["keys", "cluster", "kubernets"]) == 2
     assert capsys.readouterr().err == (
         "pytest-dlperf keys: baselines/<cluster>/cluster.yaml has no key 'kubernets'; "
@@ -57,12 +53,12 @@ def test_a_key_that_no_file_has_is_refused(capsys: pytest.CaptureFixture[str]) -
     )
 
 
-def test_the_default_of_a_key_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_default_of_a_key_is_shown(capsys):
     assert main(["keys", "system", "launch.retries"]) == 0
     assert capsys.readouterr().out.startswith("launch.retries  integer ≥ 0 and ≤ 100, default: 0\n")
 
 
-def test_every_condition_of_a_launch_can_be_written() -> None:
+def test_every_condition_of_a_launch_can_be_written():
     paths = {key.path for key in schema_keys(schemas()["system"])}
     for name in Condition.__struct_fields__:
         assert f"launch.command.when.{name}" in paths

@@ -1,29 +1,25 @@
 """``pytest-dlperf notify``: what a results file says is sent."""
 
-from __future__ import annotations
-
 import base64
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import results_makers as make
 from msgspec.structs import replace
-from notice_servers import LOOPBACK, Response, Web, web_server
+from notice_servers import LOOPBACK, Response, web_server
 from test_notices import CASE, SECRET, green, red
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.model.results import Results
 from pytest_dlperf.results.file import write_json
 
 FINE, FAULTS, MISUSE = 0, 1, 2
 
 
 @pytest.fixture(autouse=True)
-def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+def web(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("COLUMNS", "PYTEST_ADDOPTS", "http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -32,7 +28,7 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
         yield web
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+def run(capsys, *arguments):
     """Run the command; no secret is in what it prints."""
     try:
         code = main(arguments)
@@ -43,7 +39,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     return code, printed
 
 
-def results_file(results: Results, name: str = "results.json") -> str:
+def results_file(results, name="results.json"):
     write_json(Path(name), results)
     return name
 
@@ -51,12 +47,9 @@ def results_file(results: Results, name: str = "results.json") -> str:
 # ------------------------------------------------------------------------------ notify
 
 
-def test_no_file_is_read_that_a_results_file_names_as_a_log(
-    web: Web, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_file_is_read_that_a_results_file_names_as_a_log(web, capsys, monkeypatch):
     Path("private").write_text("for your eyes only", encoding="utf-8")
     case = make.measured_case(CASE, 1.0, broken=[RunStatus.FAILED], verdict=Verdict.FAILED)
-    assert case.measurement is not None
     runs = tuple(replace(run, log=str(Path("private").absolute())) for run in case.measurement.runs)
     results = make.session(replace(case, measurement=replace(case.measurement, runs=runs)))
     monkeypatch.setenv("HOOK", f"json://{LOOPBACK}:{web.port}/{SECRET}")
@@ -69,7 +62,7 @@ def test_no_file_is_read_that_a_results_file_names_as_a_log(
     assert "for your eyes only" not in text
 
 
-def test_a_results_file_is_told(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_results_file_is_told(web, capsys):
     page = "https://pages.example/night"
     given = (results_file(red()), "--to", "json=HOOK", "--page", page)
     assert run(capsys, "notify", *given) == (
@@ -80,9 +73,7 @@ def test_a_results_file_is_told(web: Web, capsys: pytest.CaptureFixture[str]) ->
     assert page in asked.json["text"]
 
 
-def test_a_green_one_is_told_where_that_is_asked_for(
-    web: Web, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_green_one_is_told_where_that_is_asked_for(web, capsys):
     given = ("notify", results_file(green()), "--to", "json=HOOK")
     code, printed = run(capsys, *given)
     assert (code, web.asked) == (FINE, [])
@@ -92,7 +83,7 @@ def test_a_green_one_is_told_where_that_is_asked_for(
     assert not web.asked[0].json["red"]
 
 
-def test_a_change_needs_the_history(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_change_needs_the_history(web, capsys):
     last = red()
     with History.open(Path("h.sqlite3")) as history:
         history.add(replace(last, session="before", started="2026-11-19T22:00:00+01:00"))
@@ -107,9 +98,7 @@ def test_a_change_needs_the_history(web: Web, capsys: pytest.CaptureFixture[str]
     assert len(web.asked) == 1
 
 
-def test_without_to_those_of_this_folder_are_told(
-    web: Web, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_to_those_of_this_folder_are_told(web, capsys, monkeypatch):
     Path("pytest.ini").write_text(
         "[pytest]\ndlperf_notify = json=HOOK\ndlperf_notify_on = always\n", encoding="utf-8"
     )
@@ -126,7 +115,7 @@ def test_without_to_those_of_this_folder_are_told(
     )  # fmt: skip
 
 
-def test_a_test_says_that_it_is_one(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_test_says_that_it_is_one(web, capsys):
     assert run(capsys, "notify", "--test", "--to", "json=HOOK")[0] == FINE
     assert "a test" in web.asked[0].json["text"]
     web.answers(Response(404, b"no_service"))
@@ -146,9 +135,7 @@ def test_a_test_says_that_it_is_one(web: Web, capsys: pytest.CaptureFixture[str]
         (("results.json", "--to", "json=HOOK", "--on", "sundays"), "sundays"),
     ],
 )
-def test_misuse_is_told(
-    web: Web, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
-) -> None:
+def test_misuse_is_told(web, capsys, arguments, words):
     results_file(red())
     code, printed = run(capsys, "notify", *arguments)
     assert (code, web.asked) == (MISUSE, [])

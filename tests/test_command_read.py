@@ -1,7 +1,5 @@
 """``pytest-dlperf read``: what a log is, what it holds, and a system file to begin with."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -11,7 +9,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import datetime, timedelta
 from itertools import accumulate, islice
@@ -20,7 +17,6 @@ from pathlib import Path
 import log_makers
 import pytest
 from growth import bytes_read
-from suites import Suite
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.config.systems import load_systems, system_of_text
@@ -30,9 +26,9 @@ from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import Covers, RateScope, Timing
 from pytest_dlperf.survey.found_expressions import stated_facts
-from pytest_dlperf.survey.guessing import Guess, guess
+from pytest_dlperf.survey.guessing import guess
 from pytest_dlperf.survey.head import REACH, HeadOfLog, NoLogError
-from pytest_dlperf.survey.identifying import Identification, identify
+from pytest_dlperf.survey.identifying import identify
 from pytest_dlperf.survey.line_clusters import LineClusters, named_numbers
 
 ROOT = Path(__file__).parent.parent
@@ -54,11 +50,11 @@ cases:
 OWN_LOG = "global batch 16\n" + "".join(f"it {step} took 0.5 s\n" for step in range(1, 8))
 
 
-def identified(log: Path, case: Case | None = None) -> Identification | None:
+def identified(log, case=None):
     return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, case)
 
 
-def guessed(*lines: str) -> Guess:
+def guessed(*lines):
     """What is guessed of a log in which these lines stand between others."""
     clusters = LineClusters()
     clusters.take("".join(f"{line}\nNCCL INFO Channel 00 : 0 1\n" for line in lines).encode())
@@ -67,7 +63,7 @@ def guessed(*lines: str) -> Guess:
     return found
 
 
-def read(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def read(folder, *arguments):
     """Run the command in this process, and in that folder."""
     out, err, before = io.StringIO(), io.StringIO(), Path.cwd()
     os.chdir(folder)
@@ -81,9 +77,9 @@ def read(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[st
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
-def rows(output: str) -> dict[str, str]:
+def rows(output):
     """The rows of one log by their labels, broken lines joined."""
-    found: dict[str, str] = {}
+    found = {}
     label = ""
     for line in output.splitlines()[1:]:
         label = line[2:14].strip() or label
@@ -115,16 +111,12 @@ def rows(output: str) -> dict[str, str]:
         ("torchtitan_1n2g_tp2.log", "torchtitan", "timestamp", 20),
     ],
 )
-def test_a_known_log_is_recognised_and_has_a_system_file(
-    name: str, of: str, timing: str, steps: int | None
-) -> None:
+def test_a_known_log_is_recognised_and_has_a_system_file(name, of, timing, steps):
     found = identified(LOGS / name)
 
-    assert found is not None
     assert found.kind == f"a log of {of}"
     assert found.system.log_format.timing.value == timing
     assert steps in {None, found.steps.last}
-    assert found.starter is not None
     # What is written is what was read by.
     again = system_of_text(found.starter.file().text(), Path("own.yaml"), BUILTIN_FORMATS)
     assert again.cases == found.system.cases
@@ -140,12 +132,8 @@ def test_a_known_log_is_recognised_and_has_a_system_file(
         ("timm_1n2g_b4.log", "timm", "timm-model-fp32-gb8-1n1g"),
     ],
 )
-def test_a_log_of_a_trainer_with_a_shipped_system_needs_no_expression(
-    log: str, base: str, case: str
-) -> None:
+def test_a_log_of_a_trainer_with_a_shipped_system_needs_no_expression(log, base, case):
     found = identified(LOGS / log)
-    assert found is not None
-    assert found.starter is not None
     text = found.starter.file().text()
     assert f"\nextends: {base}\nmodel: model" in text
     assert "record" not in text
@@ -162,11 +150,8 @@ def test_a_log_of_a_trainer_with_a_shipped_system_needs_no_expression(
         ("pytorch_imagenet_1n4g_b2_blocks.log", ("gb4", "1n4g"), ""),
     ],
 )
-def test_the_case_of_a_log_is_what_it_says_of_its_run(
-    name: str, case: tuple[str, str], source: str
-) -> None:
+def test_the_case_of_a_log_is_what_it_says_of_its_run(name, case, source):
     found = identified(LOGS / name)
-    assert found is not None
     assert (str(found.case.work), str(found.case.topology)) == case
     assert source in found.batch_source
     assert bool(found.batch_source) != any("global_batch" in doubt for doubt in found.unsure)
@@ -180,32 +165,28 @@ def test_the_case_of_a_log_is_what_it_says_of_its_run(
         ("hf_trainer_1n2g_bar.log", "huggingface"),
     ],
 )
-def test_a_log_without_a_line_per_step_is_not_guessed(
-    name: str, system: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_without_a_line_per_step_is_not_guessed(name, system, capsys):
     assert identified(LOGS / name) is None
 
     assert main(["read", str(LOGS / name)]) == 1
     assert f"extends: {system}" in rows(capsys.readouterr().out)["next"]
 
 
-def test_precision_and_options_of_a_log_are_those_of_its_case() -> None:
+def test_precision_and_options_of_a_log_are_those_of_its_case():
     found = identified(LOGS / "dllogger_1n8g_b128.log")
-    assert found is not None
     assert found.case.precision == "amp"
     assert found.case.options == ("dali", "static_loss_scale")
     assert "precision: the log agrees with amp, fp16" in found.unsure
 
 
-def test_a_case_may_be_given() -> None:
+def test_a_case_may_be_given():
     case = Case.from_id("own-net-bf16-gb256-s64-2n8g")
     found = identified(LOGS / "timm_1n2g_b4.log", case)
-    assert found is not None
     assert found.case.id == case.id
     assert "--case" in found.batch_source
 
 
-def test_the_systems_of_the_project_come_first(tmp_path: Path) -> None:
+def test_the_systems_of_the_project_come_first(tmp_path):
     (tmp_path / "own.yaml").write_text(OWN, encoding="utf-8")
     log = tmp_path / "slurm-1.out"
     log.write_text(OWN_LOG, encoding="utf-8")
@@ -213,26 +194,24 @@ def test_the_systems_of_the_project_come_first(tmp_path: Path) -> None:
 
     found = identify(HeadOfLog(log), systems, BUILTIN_FORMATS, None)
 
-    assert found is not None
     assert found.system.id == "own-net"
     assert [case.id for case in found.cases] == ["own-net-fp32-gb16-1n1g"]
     assert found.case == found.cases[0]
     assert found.starter is None
 
 
-def test_steps_are_counted_over_epochs_and_ranks(tmp_path: Path) -> None:
+def test_steps_are_counted_over_epochs_and_ranks(tmp_path):
     log = tmp_path / "a.log"
     seconds = log_makers.seconds(60)
     log.write_text(
         log_makers.pytorch_imagenet([seconds, seconds], epoch_length=20), encoding="utf-8"
     )
     steps = HeadOfLog(log).steps(BUILTIN_FORMATS["pytorch_imagenet"])
-    assert steps is not None
     assert (steps.epochs, steps.printers, steps.interval) == (3, 2, 1)
     assert (steps.first, steps.last, steps.records) == (0, 19, 120)
 
 
-def test_a_clock_of_twelve_hours_is_guessed(tmp_path: Path) -> None:
+def test_a_clock_of_twelve_hours_is_guessed(tmp_path):
     """A step takes two seconds; midnight passes, and so does the end of a month."""
     begin = datetime(2026, 11, 30, 23, 59, 30)  # noqa: DTZ001 - logs tell no zone
     now = (begin + timedelta(seconds=2 * k) for k in range(1, 61))
@@ -244,12 +223,11 @@ def test_a_clock_of_twelve_hours_is_guessed(tmp_path: Path) -> None:
     assert said["throughput"].startswith("32.00 samples/s")
 
 
-def test_steps_of_epochs_that_count_from_one_are_as_many_as_there_are(tmp_path: Path) -> None:
+def test_steps_of_epochs_that_count_from_one_are_as_many_as_there_are(tmp_path):
     numbers = [*range(1, 41), *range(1, 21)]
     lines = (f"epoch {i // 40} step {n} took 0.5{n % 5} s" for i, n in enumerate(numbers))
     (tmp_path / "a.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
     found = identified(tmp_path / "a.log")
-    assert found is not None
     assert found.steps.total == 60
     assert not rows(read(tmp_path, "a.log").stdout)["throughput"].startswith("none")
 
@@ -275,9 +253,7 @@ def test_steps_of_epochs_that_count_from_one_are_as_many_as_there_are(tmp_path: 
         ("global_step {n}, loss {x:.2f}", Timing.ARRIVAL, None),
     ],
 )
-def test_a_guess_finds_steps_and_their_time(
-    line: str, timing: Timing, scope: RateScope | None
-) -> None:
+def test_a_guess_finds_steps_and_their_time(line, timing, scope):
     lines = [
         line.format(
             n=n, t=0.2 + n % 3 / 10, m=200 + n % 3, x=3 - n % 4, k=7000 + 17 * (n % 5), e=n * 250
@@ -294,7 +270,7 @@ def test_a_guess_finds_steps_and_their_time(
     assert [match and match["step"] for match in matches] == [str(n) for n in range(10, 40)]
 
 
-def test_a_guess_takes_the_last_step_of_micro_batches_and_not_the_mean_of_all() -> None:
+def test_a_guess_takes_the_last_step_of_micro_batches_and_not_the_mean_of_all():
     found = guessed(
         *(
             f"micro_step={4 * n}/global_step={n}, AvgSecondsPerStep=0.5{n}, step time 0.3{n} s"
@@ -306,7 +282,7 @@ def test_a_guess_takes_the_last_step_of_micro_batches_and_not_the_mean_of_all() 
     assert found.others == ("AvgSecondsPerStep",)
 
 
-def test_a_guess_of_many_ranks_and_epochs() -> None:
+def test_a_guess_of_many_ranks_and_epochs():
     found = guessed(
         *(
             f"Epoch {epoch} batch {n}/20: {0.5 + n / 1000:.3f} sec"
@@ -319,13 +295,13 @@ def test_a_guess_of_many_ranks_and_epochs() -> None:
     assert "(?P<epoch>" in found.record
 
 
-def test_a_guess_tells_ranks_apart_that_name_themselves() -> None:
+def test_a_guess_tells_ranks_apart_that_name_themselves():
     found = guessed(*(f"[rank{r}] step {n} took 0.{n}s" for n in range(10, 40) for r in range(4)))
     assert found.all_ranks
     assert "rank(?P<rank>[0-9]+)" in found.record
 
 
-def test_a_time_that_never_falls_is_one_since_the_start() -> None:
+def test_a_time_that_never_falls_is_one_since_the_start():
     found = guessed(*(f"step {n} elapsed {n / 2:.2f}s" for n in range(30) for _ in range(4)))
     assert found.time.timing is Timing.ELAPSED_SECONDS
     assert found.all_ranks
@@ -333,20 +309,18 @@ def test_a_time_that_never_falls_is_one_since_the_start() -> None:
     assert found.time.timing is Timing.SECONDS
 
 
-def test_objects_are_read_by_key(tmp_path: Path) -> None:
+def test_objects_are_read_by_key(tmp_path):
     log = tmp_path / "metrics.jsonl"
     log.write_text(
         "".join(f'{{"step": {n}, "perf": 1, "step_time": 0.{n % 3 + 1}}}\n' for n in range(1, 30)),
         encoding="utf-8",
     )
     found = identified(log)
-    assert found is not None
-    assert found.starter is not None
     assert found.starter.format == {"json": {"step": "step", "seconds": "step_time"}}
     assert found.steps.records == 29
 
 
-def test_a_step_that_is_printed_with_their_number(tmp_path: Path) -> None:
+def test_a_step_that_is_printed_with_their_number(tmp_path):
     """As ms-swift prints it, with a mean of all steps so far: the first took 40 s, others 1.2."""
     passed = {step: 40 + 1.2 * (step - 1) for step in range(5, 501, 5)}
     clocks = {
@@ -366,8 +340,6 @@ def test_a_step_that_is_printed_with_their_number(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     found = identified(log)
-    assert found is not None
-    assert found.starter is not None
     assert found.starter.format == {
         "json": {"step": "global_step/max_steps", "steps_per_second": "train_speed(iter/s)"},
         "covers": "since_start",
@@ -375,25 +347,23 @@ def test_a_step_that_is_printed_with_their_number(tmp_path: Path) -> None:
     assert (found.steps.first, found.steps.last, found.steps.interval) == (5, 500, 5)
 
 
-def test_tables_are_read_by_column(tmp_path: Path) -> None:
+def test_tables_are_read_by_column(tmp_path):
     log = tmp_path / "metrics.csv"
     rows = (f"{n},{n // 20},0.{n % 3 + 1},3.5\n{n},,,\n" for n in range(40))
     log.write_text("step,epoch,step_time,train/loss\n" + "".join(rows), encoding="utf-8")
     found = identified(log)
-    assert found is not None
-    assert found.starter is not None
     assert found.starter.format == {"csv": {"step": "step", "seconds": "step_time"}}
     assert found.steps.last == 39
 
 
-def test_records_without_a_step_are_counted() -> None:
+def test_records_without_a_step_are_counted():
     found = guessed(
         *(f"loss {3 - n / 9:.2f} runtime: {n / 4:.3f} tokens_per_second 5{n}" for n in range(20))
     )
     assert (found.counts, found.time.timing) == (True, Timing.ELAPSED_SECONDS)
 
 
-def test_validation_and_progress_bars_are_no_steps() -> None:
+def test_validation_and_progress_bars_are_no_steps():
     found = guessed(
         *(
             text
@@ -408,7 +378,7 @@ def test_validation_and_progress_bars_are_no_steps() -> None:
     assert "train step" in found.record
 
 
-def test_numbers_have_names_and_units() -> None:
+def test_numbers_have_names_and_units():
     clusters = LineClusters()
     clusters.take(
         b"step 1 | lm loss: 2.5E+00 | mem 9.4GiB(64%) | acc1 7.5 | 12.5 img/s | "
@@ -433,7 +403,7 @@ SECONDS = [0.5 + n % 5 / 20 for n in range(120)]
 """Of steps: 0.6 s on average, so that 256 samples a step are 426.67 a second."""
 
 
-def stamped(lines: Iterable[str], seconds: Iterable[float]) -> list[str]:
+def stamped(lines, seconds):
     """Put the time of day in front of lines, each so many seconds after the one before."""
     passed = accumulate(seconds, initial=36_000.0)
     return [
@@ -466,8 +436,8 @@ DEVICE = [f"step {n} | {32 / s:.3f} samples/s" for n, s in enumerate(SECONDS)]
     ],
 )
 def test_a_guess_is_held_against_the_rest_of_its_line(
-    tmp_path: Path, lines: list[str], format_keys: set[str], throughput: str, is_in_doubt: bool
-) -> None:
+    tmp_path, lines, format_keys, throughput, is_in_doubt
+):
     batch = "" if "Time(" in lines[0] else "global batch size: 256, world_size: 8\n"
     (tmp_path / "a.log").write_text(batch + "\n".join(lines) + "\n", encoding="utf-8")
 
@@ -480,7 +450,7 @@ def test_a_guess_is_held_against_the_rest_of_its_line(
     assert bool(re.search(r"record: .*  # \? ", text)) == is_in_doubt
 
 
-def test_whole_seconds_of_stamps_are_enough_to_confirm_a_number() -> None:
+def test_whole_seconds_of_stamps_are_enough_to_confirm_a_number():
     lines = stamped([f"step {n} time: {s:.4f}" for n, s in enumerate(SECONDS)], SECONDS)
     coarse = [re.sub(r"\.[0-9]{3}\]", "]", line) for line in lines]
     found = guessed(*coarse)
@@ -489,7 +459,7 @@ def test_whole_seconds_of_stamps_are_enough_to_confirm_a_number() -> None:
     assert guessed(*wrong).time.timing is Timing.TIMESTAMP
 
 
-def test_a_total_of_several_steps_is_told_by_the_stamps() -> None:
+def test_a_total_of_several_steps_is_told_by_the_stamps():
     lines = [f"step {n}0 took {10 * s:.3f} s" for n, s in enumerate(SECONDS)]
     coarse = [
         re.sub(r"\.[0-9]{3}\]", "]", one) for one in stamped(lines, [10 * s for s in SECONDS])
@@ -503,7 +473,7 @@ def test_a_total_of_several_steps_is_told_by_the_stamps() -> None:
     assert guessed(*lines).time.timing is Timing.ARRIVAL
 
 
-def test_a_mean_is_told_by_the_word_behind_it() -> None:
+def test_a_mean_is_told_by_the_word_behind_it():
     found = guessed(
         *(f"step {n}, time elapsed {n * 0.54:.2f} s, (0.541s avg), loss 3" for n in range(60))
     )
@@ -512,7 +482,7 @@ def test_a_mean_is_told_by_the_word_behind_it() -> None:
     assert found.time.covers is Covers.SINCE_START
 
 
-def test_the_numbers_of_a_known_trainer_are_taken_for_what_they_are() -> None:
+def test_the_numbers_of_a_known_trainer_are_taken_for_what_they_are():
     """PaddleClas prints a mean since the sixth step, and the speed of one device."""
     found = guessed(
         *(
@@ -525,8 +495,8 @@ def test_the_numbers_of_a_known_trainer_are_taken_for_what_they_are() -> None:
 
 
 def test_records_that_are_counted_and_means_of_trainers_are_marked_and_differenced(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """LLaMA-Factory prints a mean since the start, every some steps, and numbers none."""
     passed = list(accumulate(SECONDS))
     text = "".join(
@@ -552,7 +522,7 @@ def test_records_that_are_counted_and_means_of_trainers_are_marked_and_differenc
         ("step {n} samples/s: 20{d}", "204.20 samples/s (as printed)"),
     ],
 )
-def test_a_speed_needs_neither_batch_nor_length(tmp_path: Path, line: str, said: str) -> None:
+def test_a_speed_needs_neither_batch_nor_length(tmp_path, line, said):
     """By hand: the harmonic mean of x0 … x9 over 100 steps."""
     text = "".join(line.format(n=n, d=n % 10) + "\n" for n in range(1, 200))
     (tmp_path / "a.log").write_text(text, encoding="utf-8")
@@ -562,7 +532,7 @@ def test_a_speed_needs_neither_batch_nor_length(tmp_path: Path, line: str, said:
     assert rest == words
 
 
-def test_a_speed_that_stamps_accompany_needs_no_batch(tmp_path: Path) -> None:
+def test_a_speed_that_stamps_accompany_needs_no_batch(tmp_path):
     """Held against its stamps, it is of 256 samples a step, whose log says nothing of a batch."""
     lines = (
         f"- loss: 9.1, global_step: {n}, interval_runtime: {s}, interval_samples_per_second: "
@@ -576,7 +546,7 @@ def test_a_speed_that_stamps_accompany_needs_no_batch(tmp_path: Path) -> None:
     assert "global_batch: 256  # ? by the" in (tmp_path / "own.yaml").read_text(encoding="utf-8")
 
 
-def test_steps_that_count_samples_are_no_steps_per_second(tmp_path: Path) -> None:
+def test_steps_that_count_samples_are_no_steps_per_second(tmp_path):
     """The warm-up is of steps, too: the first ten are slow."""
     passed = accumulate([3.0] * 10 + SECONDS)
     text = "".join(
@@ -609,7 +579,7 @@ cases: [{precision: fp32, batch_per_device: 4, topologies: [1n1g, 1n8g]}]
 """
 
 
-def test_how_many_ranks_print_records_without_a_number_is_asked_for(tmp_path: Path) -> None:
+def test_how_many_ranks_print_records_without_a_number_is_asked_for(tmp_path):
     (tmp_path / "bench_tests/systems").mkdir(parents=True)
     (tmp_path / "bench_tests/systems/own.yaml").write_text(OF_ALL_RANKS, encoding="utf-8")
     lines = (f"per step time: {1000 * s:.3f} ms\n" for s in SLOW_FIRST for _ in range(8))
@@ -619,7 +589,7 @@ def test_how_many_ranks_print_records_without_a_number_is_asked_for(tmp_path: Pa
     assert float(said.partition(" samples/s")[0]) == 2 * 4 * 8
 
 
-def test_a_mean_of_the_last_steps_is_marked(tmp_path: Path) -> None:
+def test_a_mean_of_the_last_steps_is_marked(tmp_path):
     text = "".join(
         f"Epoch: [0]  [{n:4d}/5005]  eta: 4:43:31  lr: 0.1  img/s: 76.3  loss: 2.0 (6.9)  "
         f"time: {sum(SLOW_FIRST[max(n - 19, 0) : n + 1]) / min(n + 1, 20):.4f}  data: 0.03\n"
@@ -638,9 +608,7 @@ def test_a_mean_of_the_last_steps_is_marked(tmp_path: Path) -> None:
         ("2020-11-05 10:{t} step {n} loss {v}", 1, 10, "steps 21 to 120,"),
     ],
 )
-def test_the_window_goes_from_one_record_to_another(
-    tmp_path: Path, line: str, first: int, every: int, window: str
-) -> None:
+def test_the_window_goes_from_one_record_to_another(tmp_path, line, first, every, window):
     """Also where steps are counted from 0, or the first ones are not printed."""
     numbers = [*range(first, first + 120 * every, every)]
     if first == 1:  # as trainers that print the first, and then every tenth
@@ -668,9 +636,7 @@ def test_the_window_goes_from_one_record_to_another(
         ),
     ],
 )
-def test_a_shipped_metric_that_is_not_printed_takes_no_speed_away(
-    tmp_path: Path, line: str, base: str, throughput: str
-) -> None:
+def test_a_shipped_metric_that_is_not_printed_takes_no_speed_away(tmp_path, line, base, throughput):
     text = "".join(line.format(n=n) + "\n" for n in range(150))
     (tmp_path / "a.log").write_text(text, encoding="utf-8")
     said = rows(read(tmp_path, "a.log", "--write", "own.yaml").stdout)
@@ -680,7 +646,7 @@ def test_a_shipped_metric_that_is_not_printed_takes_no_speed_away(
     assert "  loss: ~\n" in written
 
 
-def bar(step: int) -> str:
+def bar(step):
     passed = 30 + step // 2
     return f"{passed // 60:02}:{passed % 60:02}<05:00"
 
@@ -706,7 +672,7 @@ def bar(step: int) -> str:
         ),
     ],
 )
-def test_a_bar_is_read_where_there_is_nothing_else(tmp_path: Path, line: str, kind: str) -> None:
+def test_a_bar_is_read_where_there_is_nothing_else(tmp_path, line, kind):
     """The first step takes 30 s, and others half a second; Keras prints the mean of them all."""
     text = "".join(
         line.format(n=n, v=2, bar=bar(n), mean=(30_000 + 500 * (n - 1)) / n) for n in range(1, 601)
@@ -719,7 +685,7 @@ def test_a_bar_is_read_where_there_is_nothing_else(tmp_path: Path, line: str, ki
     assert re.match(r"(?:2(?:\.00\d)?|1\.99\d) steps/s", said["throughput"])
 
 
-def test_tokens_of_a_bare_throughput_are_none_of_samples(tmp_path: Path) -> None:
+def test_tokens_of_a_bare_throughput_are_none_of_samples(tmp_path):
     """LLaMA-Factory's is of tokens since the start; its elapsed time needs neither."""
     text = "".join(
         json.dumps(
@@ -744,7 +710,7 @@ def test_tokens_of_a_bare_throughput_are_none_of_samples(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("unit", "is_in_doubt"), [("tokens/s/gpu", False), ("tokens/s/node", False), ("tokens/s", True)]
 )
-def test_a_unit_that_says_what_a_speed_is_of_leaves_no_doubt(unit: str, is_in_doubt: bool) -> None:
+def test_a_unit_that_says_what_a_speed_is_of_leaves_no_doubt(unit, is_in_doubt):
     found = guessed(*(f"step {n} {unit}: {4096 + n} loss {9 - n / 99:.3f}" for n in range(120)))
     assert bool(found.doubt) == is_in_doubt
 
@@ -756,9 +722,7 @@ def test_a_unit_that_says_what_a_speed_is_of_leaves_no_doubt(unit: str, is_in_do
         ("step {n} took 0.5 s, tokens/s: 8,192", "64.00 samples"),
     ],
 )
-def test_a_case_that_is_given_makes_samples_of_steps_of_any_length(
-    tmp_path: Path, line: str, throughput: str
-) -> None:
+def test_a_case_that_is_given_makes_samples_of_steps_of_any_length(tmp_path, line, throughput):
     text = "".join(line.format(n=n) + "\n" for n in range(150))
     (tmp_path / "a.log").write_text(text, encoding="utf-8")
     case = "own-net-fp32-gb32-1n1g"
@@ -768,14 +732,14 @@ def test_a_case_that_is_given_makes_samples_of_steps_of_any_length(
         assert "loss: ~" not in (tmp_path / "own.yaml").read_text(encoding="utf-8")
 
 
-def test_a_length_by_the_name_that_megatron_deepspeed_gives_it() -> None:
+def test_a_length_by_the_name_that_megatron_deepspeed_gives_it():
     [fact] = stated_facts(b" iteration 10/ 100 | actual seqlen:  2048 | grad norm: 1.2 |\n" * 9)
     assert (fact.name, fact.value) == ("sequence_length", "2048")
 
 
 def test_a_loss_that_falls_over_the_log_and_not_in_its_window_takes_no_speed_away(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     log = LOGS / "pytorch_imagenet_1n2g_b4_glued.log"
     said = rows(read(tmp_path, log, "--write", "own.yaml").stdout)
     assert said["throughput"].startswith("1.575 steps/s")
@@ -783,9 +747,7 @@ def test_a_loss_that_falls_over_the_log_and_not_in_its_window_takes_no_speed_awa
 
 
 @pytest.mark.in_process
-def test_nothing_is_recorded_of_a_number_in_doubt(
-    suite: Suite, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_recorded_of_a_number_in_doubt(suite, capsys):
     log = suite.path / "a.log"
     text = "global batch size: 256\n" + "\n".join(PART) + "\n"
     log.write_text(text, encoding="utf-8")
@@ -809,7 +771,7 @@ def test_nothing_is_recorded_of_a_number_in_doubt(
 
 
 @pytest.mark.in_process
-def test_a_window_of_which_most_is_a_pause_is_not_recorded_without_a_reason(suite: Suite) -> None:
+def test_a_window_of_which_most_is_a_pause_is_not_recorded_without_a_reason(suite):
     """The clock is set forward by ten minutes; nothing but the stamps tells of the time."""
     seconds = [each + 600 * (n == 70) for n, each in enumerate(SECONDS)]
     lines = stamped([f"step {n}" for n in range(120)], seconds)
@@ -836,11 +798,11 @@ def test_a_window_of_which_most_is_a_pause_is_not_recorded_without_a_reason(suit
 
 @pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda log: log.stem)
 def test_what_is_written_is_accepted_by_check(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    log: Path,
-) -> None:
+    tmp_path,
+    monkeypatch,
+    capsys,
+    log,
+):
     monkeypatch.chdir(tmp_path)
     code = main(["read", str(log), "--write", "own.yaml"])
 
@@ -853,7 +815,7 @@ def test_what_is_written_is_accepted_by_check(
 
 
 @pytest.mark.end_to_end
-def test_a_session_measures_what_was_read(suite: Suite) -> None:
+def test_a_session_measures_what_was_read(suite):
     """From a log of a trainer that the project does not know to a test of it, in two commands."""
     log = shlex.quote(str(LOGS / "torchtitan_1n2g_tp2.log"))
     first = rows(read(suite.path, LOGS / "torchtitan_1n2g_tp2.log").stdout)
@@ -868,7 +830,7 @@ def test_a_session_measures_what_was_read(suite: Suite) -> None:
     assert first["throughput"].startswith(f"{run['metrics']['throughput']:.2f} tokens/s")
 
 
-def test_a_flat_loss_of_a_trainer_that_ships_need_not_fall(tmp_path: Path) -> None:
+def test_a_flat_loss_of_a_trainer_that_ships_need_not_fall(tmp_path):
     """Random data: the system file that ships has the loss fall, which this one cannot."""
     noise = random.Random(4711)  # noqa: S311 - no secret
     text = (LOGS / "torchtitan_1n2g_tp2.log").read_text(encoding="utf-8")
@@ -883,7 +845,7 @@ def test_a_flat_loss_of_a_trainer_that_ships_need_not_fall(tmp_path: Path) -> No
     assert "loss" not in (tmp_path / "falls.yaml").read_text()
 
 
-def test_a_mean_of_all_steps_so_far_is_known_by_how_it_moves(tmp_path: Path) -> None:
+def test_a_mean_of_all_steps_so_far_is_known_by_how_it_moves(tmp_path):
     """Keras's: a first step of 9 s, all others of 0.12; 8 samples in 0.12 s are 66.7 a second."""
     log = "".join(
         f"{k:3}/500 [===>......] - ETA: 1:02 - {(9 + 0.12 * (k - 1)) / k * 1000:.0f}ms/step - "
@@ -896,7 +858,7 @@ def test_a_mean_of_all_steps_so_far_is_known_by_how_it_moves(tmp_path: Path) -> 
     assert float(found["throughput"].split()[0]) == pytest.approx(8 / 0.12, rel=0.01)
 
 
-def test_all_that_is_known_of_a_log_is_printed(tmp_path: Path) -> None:
+def test_all_that_is_known_of_a_log_is_printed(tmp_path):
     systems = tmp_path / "bench_tests" / "systems"
     systems.mkdir(parents=True)
     (systems / "own.yaml").write_text(OWN, encoding="utf-8")
@@ -925,7 +887,7 @@ def test_all_that_is_known_of_a_log_is_printed(tmp_path: Path) -> None:
     assert "unrecognized" not in judged.stderr
 
 
-def test_a_log_is_held_to_the_case_that_is_given(tmp_path: Path) -> None:
+def test_a_log_is_held_to_the_case_that_is_given(tmp_path):
     systems = tmp_path / "bench_tests" / "systems"
     systems.mkdir(parents=True)
     (systems / "own.yaml").write_text(OWN, encoding="utf-8")
@@ -950,7 +912,7 @@ def test_a_log_is_held_to_the_case_that_is_given(tmp_path: Path) -> None:
         "ftp: 21",
     ],
 )
-def test_the_size_of_something_else_is_no_fact(other: str) -> None:
+def test_the_size_of_something_else_is_no_fact(other):
     own = "world_size=4\ntensor_parallel_size=4\ndtype: bf16\ntp: 4\n"
     assert not stated_facts(other.encode())
     found = stated_facts(f"{other}\n{own}".encode())
@@ -963,7 +925,7 @@ def test_the_size_of_something_else_is_no_fact(other: str) -> None:
         assert compiled(each.record).search(other.encode()) is None
 
 
-def test_of_an_unknown_log_is_said_what_was_tried(tmp_path: Path) -> None:
+def test_of_an_unknown_log_is_said_what_was_tried(tmp_path):
     (tmp_path / "a.log").write_text("Epoch: [0] begins\n" * 20, encoding="utf-8")
 
     done = read(tmp_path, "a.log")
@@ -974,7 +936,7 @@ def test_of_an_unknown_log_is_said_what_was_tried(tmp_path: Path) -> None:
     assert "dlperf step rank=" in found["next"]
 
 
-def test_the_log_of_a_node_that_shows_no_step_may_belong_to_one_that_does(tmp_path: Path) -> None:
+def test_the_log_of_a_node_that_shows_no_step_may_belong_to_one_that_does(tmp_path):
     (tmp_path / "0.out").write_text("[Rank 0] max allocated: 9431.5 MB\n", encoding="utf-8")
     (tmp_path / "1.out").write_text(log_makers.tf_models_bert([0.5] * 121), encoding="utf-8")
 
@@ -988,7 +950,7 @@ def test_the_log_of_a_node_that_shows_no_step_may_belong_to_one_that_does(tmp_pa
 
 
 @pytest.mark.parametrize("label", ["", "{}: "])
-def test_one_process_of_each_node_may_print(tmp_path: Path, label: str) -> None:
+def test_one_process_of_each_node_may_print(tmp_path, label):
     """As torchtitan's own script has them print into ``slurm-%j.out``: steps of two seconds."""
     head = "[titan] 2026-11-20 10:00:00,000 - root - INFO - Trainer is initialized with local batch"
     log = tmp_path / "slurm-1.out"
@@ -1004,8 +966,6 @@ def test_one_process_of_each_node_may_print(tmp_path: Path, label: str) -> None:
         encoding="utf-8",
     )
     found = identified(log)
-    assert found is not None
-    assert found.starter is not None
     assert found.system.log_format.ranks is Ranks.NODES
     assert found.case.topology.nodes == 4
     assert "log:\n  format: {ranks: nodes}\n" in found.starter.file().text()
@@ -1015,7 +975,7 @@ def test_one_process_of_each_node_may_print(tmp_path: Path, label: str) -> None:
     assert f"throughput  {64 * 8192 / 2:.2f} tokens/s" in said.getvalue()
 
 
-def test_a_bar_that_goes_back_is_text(tmp_path: Path) -> None:
+def test_a_bar_that_goes_back_is_text(tmp_path):
     """Keras 3 prints a bar for each step, and backspaces in front of the next."""
     bars = "".join(
         f"\x1b[1m{step:2}/60\x1b[0m \x1b[32m{'━' * step}\x1b[0m \x1b[1m10s\x1b[0m 250ms/step - "
@@ -1026,7 +986,7 @@ def test_a_bar_that_goes_back_is_text(tmp_path: Path) -> None:
     assert b"\n 2/60" in HeadOfLog(tmp_path / "keras.log").begin
 
 
-def test_a_byte_order_mark_alone_is_empty(tmp_path: Path) -> None:
+def test_a_byte_order_mark_alone_is_empty(tmp_path):
     (tmp_path / "a.log").write_bytes(b"\xef\xbb\xbf")
     with pytest.raises(NoLogError, match="it is empty"):
         HeadOfLog(tmp_path / "a.log")
@@ -1052,7 +1012,7 @@ def test_a_byte_order_mark_alone_is_empty(tmp_path: Path) -> None:
         (["a.log", "--case", "own-net"], "is not a case id"),
     ],
 )
-def test_what_cannot_be_read_is_said(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_what_cannot_be_read_is_said(tmp_path, arguments, said):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "empty.log").touch()
@@ -1068,7 +1028,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path, arguments: list[str], said:
     assert not (tmp_path / "new.yaml").exists()
 
 
-def test_of_a_large_log_the_head_and_the_end_are_read(tmp_path: Path) -> None:
+def test_of_a_large_log_the_head_and_the_end_are_read(tmp_path):
     log = tmp_path / "large.log"
     noise = "node0:1:2 [0] NCCL INFO Channel 00/32 : 0 1 2 3 4 5 6 7 via P2P 0x7f16ab\n" * 19
     with log.open("w", encoding="utf-8") as file:

@@ -1,7 +1,5 @@
 """``pytest-dlperf systems``."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_dlperf.command.main import main
@@ -9,22 +7,22 @@ from pytest_dlperf.config.extends import shipped_systems
 
 
 def test_the_systems_that_ship_are_listed_with_what_they_are_for(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     assert main(["systems"]) == 0
     rows = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     assert [name for name, _ in rows] == list(shipped_systems())
     assert all(len(text) > 20 for _, text in rows)
 
 
-def test_the_file_of_one_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_file_of_one_is_shown_as_it_is(capsys):
     assert main(["systems", "timm"]) == 0
     assert capsys.readouterr().out == shipped_systems()["timm"].read_text(encoding="utf-8")
 
 
 def test_a_system_that_does_not_ship_is_refused_with_those_that_do(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     with pytest.raises(SystemExit):
         main(["systems", "timmy"])
     assert "timm" in capsys.readouterr().err

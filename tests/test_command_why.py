@@ -1,18 +1,15 @@
 """``pytest-dlperf why``: what differs between a good night and tonight is put back, in halves."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import venv
 import zipfile
-from pathlib import Path
 from site import getsitepackages
 
 import fork_server
 import pytest
-from hunted_repository import CASE, SLOW_S, STEP_S, HuntedRepository, QuickRepository, wheel
+from hunted_repository import CASE, SLOW_S, STEP_S, QuickRepository, wheel
 
 from pytest_dlperf.culprit.differences import suspects_of
 from pytest_dlperf.model.differences import MeasuredOn
@@ -25,25 +22,23 @@ INNOCENT = ("--dlperf-set", "*.env.INNOCENT=1")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     return tmp_path_factory.mktemp("hunted")
 
 
 @pytest.fixture
-def repository(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> HuntedRepository:
+def repository(place, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     return QuickRepository(place / "repository", popen=fork_server.session, capture=capfd)
 
 
-def begin(repository: HuntedRepository) -> None:
+def begin(repository):
     shutil.rmtree(repository.folder, ignore_errors=True)
     repository.set_up()
     repository.commit("Begin")
 
 
-def good_night(repository: HuntedRepository) -> None:
+def good_night(repository):
     """Give it a commit and a good night, which all tests share: paths are part of them."""
     kept = repository.folder.with_name("kept")
     if kept.exists():
@@ -56,13 +51,11 @@ def good_night(repository: HuntedRepository) -> None:
     shutil.copytree(repository.folder, kept, symlinks=True)
 
 
-def why(
-    repository: HuntedRepository, *arguments: str, of_pytest: tuple[str, ...] = ()
-) -> tuple[int, str]:
+def why(repository, *arguments, of_pytest=()):
     return repository.run("why", CASE, *arguments, "--", "bench_tests", *of_pytest)
 
 
-def test_a_variable_is_named_and_an_innocent_one_is_not(repository: HuntedRepository) -> None:
+def test_a_variable_is_named_and_an_innocent_one_is_not(repository):
     good_night(repository)
     assert repository.session(*SLOW, *INNOCENT) == 1
     # Without the session's options other runs would be tried.
@@ -88,7 +81,7 @@ def test_a_variable_is_named_and_an_innocent_one_is_not(repository: HuntedReposi
 
 
 @pytest.mark.ci
-def test_an_argument_is_named(repository: HuntedRepository) -> None:
+def test_an_argument_is_named(repository):
     good_night(repository)
     repository.write_system(more=', "--slow"')
     repository.commit("Be careful")
@@ -99,7 +92,7 @@ def test_an_argument_is_named(repository: HuntedRepository) -> None:
 
 
 @pytest.mark.ci
-def test_the_trainers_commit_is_searched(repository: HuntedRepository) -> None:
+def test_the_trainers_commit_is_searched(repository):
     good_night(repository)
     repository.commit("Change a word")
     repository.trainer(STEP_S + SLOW_S)
@@ -114,9 +107,7 @@ def test_the_trainers_commit_is_searched(repository: HuntedRepository) -> None:
 
 @pytest.mark.minutes(1)
 @pytest.mark.ci
-def test_a_package_is_put_back_beside_the_trainers_own(
-    repository: HuntedRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_is_put_back_beside_the_trainers_own(repository, tmp_path, monkeypatch):
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     versions = {"0.20.3": 0.0, "0.21.0": SLOW_S}
@@ -129,7 +120,7 @@ def test_a_package_is_put_back_beside_the_trainers_own(
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
     python = str(tmp_path / "venv" / "bin" / "python")
 
-    def install(version: str) -> None:
+    def install(version):
         for old in packages.glob("tokenizers*"):
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         zipfile.ZipFile(files[version]).extractall(packages)
@@ -145,15 +136,15 @@ def test_a_package_is_put_back_beside_the_trainers_own(
     assert re.search(r"found: tokenizers \(0.20.3 → 0.21.0\), .* sure", output), output
 
 
-def said(repository: HuntedRepository) -> str:
+def said(repository):
     """Read what the last session printed, in one line."""
     file = repository.folder.with_name("session.txt")
     return " ".join(file.read_text(encoding="utf-8").split())
 
 
 def test_uncommitted_changes_are_named_alike_and_cannot_be_put_back(
-    repository: HuntedRepository,
-) -> None:
+    repository,
+):
     good_night(repository)
     repository.trainer(STEP_S + SLOW_S)
     assert repository.session("-v") == 1
@@ -170,8 +161,8 @@ def test_uncommitted_changes_are_named_alike_and_cannot_be_put_back(
 
 
 def test_a_script_beside_the_system_files_has_its_commit_named_and_searched(
-    repository: HuntedRepository,
-) -> None:
+    repository,
+):
     begin(repository)
     repository.write_system(starts_here=True)
     repository.commit("Start where the session does")
@@ -195,14 +186,14 @@ def test_a_script_beside_the_system_files_has_its_commit_named_and_searched(
     assert (code, f"to do: {search}\n" in output) == (1, True)
 
 
-def test_a_night_that_passed_has_nothing_to_ask(repository: HuntedRepository) -> None:
+def test_a_night_that_passed_has_nothing_to_ask(repository):
     good_night(repository)
     code, output = why(repository)
     assert code == 1
     assert "the last session passed; there is nothing to explain" in output
 
 
-def test_a_night_without_a_number_has_nothing_to_ask(repository: HuntedRepository) -> None:
+def test_a_night_without_a_number_has_nothing_to_ask(repository):
     good_night(repository)
     assert repository.session("--dlperf-set", "*.env.SLOW_S=x") == 1
     code, output = why(repository)
@@ -210,7 +201,7 @@ def test_a_night_without_a_number_has_nothing_to_ask(repository: HuntedRepositor
     assert f"{CASE}: failed in the last session (" in output
 
 
-def test_a_program_is_told_from_its_arguments() -> None:
+def test_a_program_is_told_from_its_arguments():
     commands = (("python3", "t.py", "--lr=1"), ("evil", "t.py", "--lr=2"))
     good, tonight = (
         MeasuredOn(launch=LaunchFacts(launcher="local", arguments=one)) for one in commands
@@ -220,7 +211,7 @@ def test_a_program_is_told_from_its_arguments() -> None:
 
 
 @pytest.mark.ci
-def test_a_gain_is_explained_as_well(repository: HuntedRepository) -> None:
+def test_a_gain_is_explained_as_well(repository):
     begin(repository)
     assert repository.session(*SLOW, *INNOCENT, "--dlperf-create-baselines") == 0
     assert repository.session() == 0

@@ -1,13 +1,9 @@
 """The commits that came with a change: found where the trainer ran, listed, linked, escaped."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 import results_makers as make
@@ -28,20 +24,20 @@ from pytest_dlperf.reports.html.page import html_page
 FORGE = Repository(address="https://github.com/lab/models", commits="commit")
 
 
-def committed(folder: Path, title: str, *words: str) -> str:
+def committed(folder, title, *words):
     git = ["git", "-C", str(folder), "-c", "user.name=A", "-c", "user.email=a@example.org"]
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", title, *words], check=True)
     head = [*git, "rev-parse", "--short=12", "HEAD"]
     return subprocess.run(head, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def found_at(**paths: Path) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+def found_at(**paths):
+    found = {}
     find_checkouts({name: str(path) for name, path in paths.items()}, found)
     return found
 
 
-def test_a_checkout_tells_its_last_commits_and_where_it_was_cloned_from(tmp_path: Path) -> None:
+def test_a_checkout_tells_its_last_commits_and_where_it_was_cloned_from(tmp_path):
     folder = tmp_path / "code"
     first = checkout(folder)
     last = committed(folder, "Fuse the optimizer\n\nIn detail.")
@@ -60,7 +56,7 @@ def test_a_checkout_tells_its_last_commits_and_where_it_was_cloned_from(tmp_path
     assert "secret" not in str(known)
 
 
-def test_an_editable_package_is_a_checkout(tmp_path: Path) -> None:
+def test_an_editable_package_is_a_checkout(tmp_path):
     commit = checkout(tmp_path / "with blank")
     for name, said in {
         "own_models": {"url": (tmp_path / "with blank").as_uri(), "dir_info": {"editable": True}},
@@ -77,7 +73,7 @@ def test_an_editable_package_is_a_checkout(tmp_path: Path) -> None:
     python.write_text(f"#!/bin/sh\nshift\ncode=$1\nshift\n{run}\n", encoding="utf-8")
     python.chmod(0o755)
 
-    found: Any = look(
+    found = look(
         {
             "folders": {},
             "files": {},
@@ -99,31 +95,28 @@ def test_an_editable_package_is_a_checkout(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------- between two nights
 
 
-def commit(number: int, title: str = "Tidy up") -> Commit:
+def commit(number, title="Tidy up"):
     return Commit(name=f"{number:012x}", at="2026-11-17T12:00:00+01:00", author="Ana", title=title)
 
 
 KNOWN = Checkout(commits=tuple(commit(number) for number in range(40, 0, -1)), repository=FORGE)
 
 
-def between(first: str, last: str, known: Checkout = KNOWN) -> CommitRange | None:
+def between(first, last, known=KNOWN):
     return commits_between({"models": known}, "models", first, last)
 
 
-def test_the_commits_after_the_last_good_one_are_listed_the_new_ones_first() -> None:
+def test_the_commits_after_the_last_good_one_are_listed_the_new_ones_first():
     found = between(commit(2).name, f"{commit(4).name}+train.py")
-    assert found is not None
     assert found.commits == (commit(4), commit(3))
     assert found.count == 2
     assert found.compare == ("https://github.com/lab/models/compare/000000000002...000000000004")
     many = between(commit(1).name, commit(30).name)
-    assert many is not None
     assert (len(many.commits), many.count) == (20, 29)
 
 
-def test_of_commits_that_the_checkout_does_not_know_both_ends_are_told() -> None:
+def test_of_commits_that_the_checkout_does_not_know_both_ends_are_told():
     found = between("f" * 12, commit(4).name)
-    assert found is not None
     assert (found.commits, found.count) == ((), None)
     assert found.compare is not None
     unknown = between("f" * 12, commit(4).name, Checkout(commits=KNOWN.commits))
@@ -141,9 +134,8 @@ def test_of_commits_that_the_checkout_does_not_know_both_ends_are_told() -> None
         ("https://bitbucket.org/lab/models.git", "lab/models/branches/compare/bbb..aaa"),
     ],
 )
-def test_each_forge_has_its_own_page_of_a_comparison(remote: str, page: str) -> None:
+def test_each_forge_has_its_own_page_of_a_comparison(remote, page):
     repository = repository_at(remote, {})
-    assert repository is not None
     assert (repository.compare("aaa", "bbb") or "").endswith(f"/{page}")
 
 
@@ -151,8 +143,8 @@ def test_each_forge_has_its_own_page_of_a_comparison(remote: str, page: str) -> 
 
 
 def test_a_commit_that_was_found_is_lost_once_it_is_reverted_or_on_another_branch(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     folder = tmp_path / "code"
     first = checkout(folder)
     culprit = committed(folder, "Slow down")
@@ -168,7 +160,7 @@ def test_a_commit_that_was_found_is_lost_once_it_is_reverted_or_on_another_branc
     assert found.is_lost()
 
 
-def test_what_a_clone_does_not_know_is_not_lost(tmp_path: Path) -> None:
+def test_what_a_clone_does_not_know_is_not_lost(tmp_path):
     folder = tmp_path / "code"
     checkout(folder)
     culprit = committed(folder, "Slow down")
@@ -182,7 +174,7 @@ def test_what_a_clone_does_not_know_is_not_lost(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------- told
 
 
-def test_what_a_commit_says_of_itself_is_text_of_others() -> None:
+def test_what_a_commit_says_of_itself_is_text_of_others():
     evil = commit(2, "\x1b[31m::error::<script>alert(1)</script> [x](javascript:1)")
     found = CommitRange(
         checkout="models",

@@ -1,16 +1,10 @@
 """Probes beside a training: before it on the same hosts, and once it is red, to say why."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any, Final
 
 import pytest
-from clusters.network import Network
 from companion_nights import RESOURCES, Nights, blamed, cannot
 from msgspec.structs import replace
-from suites import Suite
 from trainers import SYSTEM, TinySystem
 
 from pytest_dlperf.history.companions import weighed
@@ -24,7 +18,7 @@ from pytest_dlperf.model.judgement import (
 from pytest_dlperf.model.metric import RuleName, builtin_metrics
 from pytest_dlperf.night.explanation_words import probed_line
 
-PROBE: Final = """\
+PROBE = """\
 framework: probe
 model: {model}
 resource: {resource}
@@ -36,15 +30,15 @@ launch:
   command: ["{{python}}", -c, "print('bandwidth', open('{file}').read())"]
 cases: [{{topologies: [1n1g]}}]
 """
-SOUND: Final = {"cpu": "50.0", "net": "10.0"}
-CASE: Final = "tiny-mlp-fp32-b4-1n1g"
-THROUGHPUT: Final = builtin_metrics("samples/s")["throughput"]
+SOUND = {"cpu": "50.0", "net": "10.0"}
+CASE = "tiny-mlp-fp32-b4-1n1g"
+THROUGHPUT = builtin_metrics("samples/s")["throughput"]
 
 
 class Probed:
     """The tiny system with probes beside it, all with accepted numbers."""
 
-    def __init__(self, suite: Suite, *keys: str) -> None:
+    def __init__(self, suite, *keys):
         self.suite = suite
         self.tiny = TinySystem(suite, topologies=["1n1g"], keys=keys)
         for model, resource in (("cpu", "compute"), ("net", "network")):
@@ -54,11 +48,11 @@ class Probed:
         self.measure(**SOUND)
         suite.run("--dlperf-cluster=local", "--dlperf-create-baselines").assert_outcomes(passed=3)
 
-    def measure(self, **found: str) -> None:
+    def measure(self, **found):
         for model, number in found.items():
             (self.suite.path / f"{model}.txt").write_text(number)
 
-    def red_night(self, *arguments: str) -> tuple[pytest.RunResult, dict[str, Any]]:
+    def red_night(self, *arguments):
         """Judge the training alone, half as fast as it was."""
         self.tiny.behave("0.02")
         result, results = self.suite.judge("-k", "tiny", *arguments, cluster="local")
@@ -67,11 +61,11 @@ class Probed:
         return result, {**case["metrics"]["throughput"], "explanation": explanation}
 
 
-BOTH: Final = "companions: [probe-cpu, probe-net]"
+BOTH = "companions: [probe-cpu, probe-net]"
 
 
 @pytest.mark.ci
-def test_a_red_training_names_the_resource_that_was_lost(suite: Suite, workers: list[str]) -> None:
+def test_a_red_training_names_the_resource_that_was_lost(suite, workers):
     probed = Probed(suite, BOTH)
     probed.measure(net="3.0")
     forms = {name: suite.path / name for name in ("r.md", "r.html", "r.xml")}
@@ -96,7 +90,7 @@ def test_a_red_training_names_the_resource_that_was_lost(suite: Suite, workers: 
 
 @pytest.mark.ci
 @pytest.mark.in_process
-def test_probes_that_are_as_ever_are_quoted_and_none_runs_on_a_green_night(suite: Suite) -> None:
+def test_probes_that_are_as_ever_are_quoted_and_none_runs_on_a_green_night(suite):
     probed = Probed(suite, BOTH)
     assert suite.run("--dlperf-cluster=local", "-k", "tiny").ret == 0
     assert not list(suite.path.glob(".dlperf/runs/*/companions"))
@@ -109,7 +103,7 @@ def test_probes_that_are_as_ever_are_quoted_and_none_runs_on_a_green_night(suite
 
 @pytest.mark.ci
 @pytest.mark.in_process
-def test_a_companion_that_cannot_be_judged_is_told(suite: Suite) -> None:
+def test_a_companion_that_cannot_be_judged_is_told(suite):
     probed = Probed(suite, BOTH)
     (suite.path / "baselines/local/probe-cpu.yaml").unlink()
     probed.measure(net="many")
@@ -124,7 +118,7 @@ def test_a_companion_that_cannot_be_judged_is_told(suite: Suite) -> None:
 
 @pytest.mark.in_process
 @pytest.mark.parametrize("strict", [[], ["--dlperf-strict"]])
-def test_a_training_whose_probe_breaks_is_not_started(suite: Suite, strict: list[str]) -> None:
+def test_a_training_whose_probe_breaks_is_not_started(suite, strict):
     probed = Probed(suite, "needs: [probe-net]")
     (suite.path / "net.txt").unlink()
     before = probed.tiny.starts()
@@ -142,7 +136,7 @@ def test_a_training_whose_probe_breaks_is_not_started(suite: Suite, strict: list
 
 
 @pytest.mark.in_process
-def test_a_probe_that_does_not_break_lets_the_training_start(suite: Suite) -> None:
+def test_a_probe_that_does_not_break_lets_the_training_start(suite):
     probed = Probed(suite, "needs: [probe-net]")
     probed.measure(net="3.0")
     _, metric = probed.red_night()
@@ -159,7 +153,7 @@ def test_a_probe_that_does_not_break_lets_the_training_start(suite: Suite) -> No
         ("companions: [probe-two]", f"probe-two has none of the topologies of {SYSTEM}"),
     ],
 )
-def test_a_wrong_name_is_a_mistake_of_the_file(suite: Suite, key: str, message: str) -> None:
+def test_a_wrong_name_is_a_mistake_of_the_file(suite, key, message):
     TinySystem(suite, topologies=["1n1g"], keys=[key])
     for model, topology in (("net", "1n1g"), ("two", "2n1g")):
         text = PROBE.format(model=model, resource="network", file="none")
@@ -170,7 +164,7 @@ def test_a_wrong_name_is_a_mistake_of_the_file(suite: Suite, key: str, message: 
 # ------------------------------------------------------------------------------- who is blamed
 
 
-def lost(percent: float) -> Judgement:
+def lost(percent):
     """A training that has lost so much."""
     decision = Decision(
         rule=RuleName.TOLERANCE, verdict=Verdict.REGRESSED, reference=100.0,
@@ -182,7 +176,7 @@ def lost(percent: float) -> Judgement:
     )  # fmt: skip
 
 
-def probe(resource: str, percent: float, *, is_time: bool = False) -> Companion:
+def probe(resource, percent, *, is_time=False):
     """A probe that is worse by so much; 0: as ever."""
     return Companion(
         case_id=f"probe-{resource}-4n1g",
@@ -206,14 +200,12 @@ def probe(resource: str, percent: float, *, is_time: bool = False) -> Companion:
         ([probe("disk", 11, is_time=True)], None),
     ],
 )
-def test_the_first_probe_whose_loss_explains_it_is_blamed(
-    probes: list[Companion], resource: str | None
-) -> None:
+def test_the_first_probe_whose_loss_explains_it_is_blamed(probes, resource):
     found = [one.resource for one in weighed(lost(40.0), probes) if one.is_blamed]
     assert found == ([] if resource is None else [resource])
 
 
-def test_a_probe_that_hangs_where_the_training_hangs_is_blamed() -> None:
+def test_a_probe_that_hangs_where_the_training_hangs_is_blamed():
     hung = replace(probe("network", 0), verdict=Verdict.HUNG, reason="no end within 60 s")
     training = Judgement(metric=THROUGHPUT, verdict=Verdict.HUNG)
     found = weighed(training, [probe("compute", 0), hung])
@@ -231,9 +223,7 @@ def test_a_probe_that_hangs_where_the_training_hangs_is_blamed() -> None:
 @pytest.mark.ci
 @pytest.mark.network
 @pytest.mark.training
-def test_what_a_host_loses_is_found_beside_a_real_training(
-    network: Network, tmp_path: Path
-) -> None:
+def test_what_a_host_loses_is_found_beside_a_real_training(network, tmp_path):
     nights = Nights(tmp_path, network)
     nights.set_up()
     accepted = nights.accept()

@@ -1,10 +1,7 @@
 """The command of a node in a container, for each runtime: what it sees, has and is called."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
@@ -22,7 +19,7 @@ from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.node.containers import filled
 
-NODE: Final = Node(
+NODE = Node(
     host="gpu01",
     address="10.0.0.1",
     port=4000,
@@ -31,7 +28,7 @@ NODE: Final = Node(
     folder="/scratch/pytest-dlperf-abc-0",
     accelerators=Accelerators(kind="nvidia", ids=("0", "1", "2", "3")),
 )
-COMMAND: Final = NodeCommand(
+COMMAND = NodeCommand(
     node_rank=0,
     host="gpu01",
     address="10.0.0.1",
@@ -40,22 +37,20 @@ COMMAND: Final = NodeCommand(
     working_directory="/data/checkout",
     log=Path("/logs/a.log"),
 )
-ALWAYS: Final = ("/suite/systems",)
-UNLESS_SAID: Final = ("/data", "/data/checkout")
-NAMES: Final = ("DLPERF_RUN_ID", "PYTHONUNBUFFERED", "CUDA_VISIBLE_DEVICES", "HF_HOME")
+ALWAYS = ("/suite/systems",)
+UNLESS_SAID = ("/data", "/data/checkout")
+NAMES = ("DLPERF_RUN_ID", "PYTHONUNBUFFERED", "CUDA_VISIBLE_DEVICES", "HF_HOME")
 
 
-def box(runtime: Runtime, **parts: Any) -> Container:
+def box(runtime, **parts):
     return replace(Container(runtime=runtime, image="img"), **parts)
 
 
-def wrapped(
-    container: Container, command: NodeCommand = COMMAND, node: Node = NODE, kind: str | None = None
-) -> NodeCommand:
+def wrapped(container, command=COMMAND, node=NODE, kind=None):
     return contained(container, command, node, always=ALWAYS, unless_said=UNLESS_SAID, kind=kind)
 
 
-def test_podman_runs_as_the_user_with_the_leased_devices_and_values_out_of_sight() -> None:
+def test_podman_runs_as_the_user_with_the_leased_devices_and_values_out_of_sight():
     command = wrapped(box(Runtime.PODMAN))
     assert command.arguments == (
         "podman", "run", "--rm",
@@ -71,7 +66,7 @@ def test_podman_runs_as_the_user_with_the_leased_devices_and_values_out_of_sight
     assert command.at_end == (("podman", "rm", "--force", "--ignore", "pytest-dlperf-abc-0"),)
 
 
-def test_docker_runs_as_the_user_whose_daemon_is_root() -> None:
+def test_docker_runs_as_the_user_whose_daemon_is_root():
     command = wrapped(box(Runtime.DOCKER))
     assert command.arguments[3:9] == (
         "--init", "--network=host", "--ipc=host", "--user={uid}:{gid}",
@@ -81,7 +76,7 @@ def test_docker_runs_as_the_user_whose_daemon_is_root() -> None:
     assert command.at_end == (("docker", "rm", "--force", "pytest-dlperf-abc-0"),)
 
 
-def test_apptainer_has_the_environment_where_the_image_has_its_own_and_leaves_nothing() -> None:
+def test_apptainer_has_the_environment_where_the_image_has_its_own_and_leaves_nothing():
     command = wrapped(box(Runtime.APPTAINER))
     assert command.arguments == (
         "apptainer", "exec", "--no-home", "--pwd=/data/checkout", "--nv",
@@ -95,7 +90,7 @@ def test_apptainer_has_the_environment_where_the_image_has_its_own_and_leaves_no
     assert singularity.environment["SINGULARITYENV_HF_HOME"] == "/hf"
 
 
-def test_enroot_goes_to_the_folder_by_a_shell() -> None:
+def test_enroot_goes_to_the_folder_by_a_shell():
     found = wrapped(box(Runtime.ENROOT)).arguments
     assert found[:4] == (
         "enroot", "start", "--env=NVIDIA_VISIBLE_DEVICES=2,3",
@@ -109,7 +104,7 @@ def test_enroot_goes_to_the_folder_by_a_shell() -> None:
     )  # fmt: skip
 
 
-def test_steps_are_put_in_front_of_the_image_s_own_python_path() -> None:
+def test_steps_are_put_in_front_of_the_image_s_own_python_path():
     found = wrapped(box(Runtime.PODMAN), replace(COMMAND, python_path=("/scratch/steps",)))
     at = found.arguments.index("img")
     assert found.arguments[at + 1 : at + 3] == ("sh", "-c")
@@ -119,8 +114,8 @@ def test_steps_are_put_in_front_of_the_image_s_own_python_path() -> None:
 
 @pytest.mark.parametrize("runtime", [Runtime.PODMAN, Runtime.DOCKER, Runtime.APPTAINER])
 def test_mounts_of_the_user_replace_those_of_the_plan_but_not_what_the_run_needs(
-    runtime: Runtime,
-) -> None:
+    runtime,
+):
     mounts = (Mount(source="/big", target="/data", read_only=True),)
     found = wrapped(box(runtime, mounts=mounts)).arguments
     option = "--bind=" if runtime is Runtime.APPTAINER else "--volume="
@@ -131,7 +126,7 @@ def test_mounts_of_the_user_replace_those_of_the_plan_but_not_what_the_run_needs
     ]
 
 
-def test_an_option_of_the_user_goes_before_ours_of_the_same_name() -> None:
+def test_an_option_of_the_user_goes_before_ours_of_the_same_name():
     options = ("--network=none", "--shm-size=64g", "--name=mine")
     found = wrapped(box(Runtime.PODMAN, options=options)).arguments
     assert "--network=host" not in found
@@ -141,7 +136,7 @@ def test_an_option_of_the_user_goes_before_ours_of_the_same_name() -> None:
     assert found.index("--name=mine") < found.index("--name=pytest-dlperf-abc-0")
 
 
-def test_devices_that_alone_are_seen_count_from_0() -> None:
+def test_devices_that_alone_are_seen_count_from_0():
     for runtime, hidden in (
         (Runtime.DOCKER, True),
         (Runtime.ENROOT, True),
@@ -162,15 +157,13 @@ def test_devices_that_alone_are_seen_count_from_0() -> None:
          ["--device=/dev/infiniband", "--device=nvidia.com/gpu=all"]),
     ],
 )  # fmt: skip
-def test_the_devices_are_those_of_the_host_s_kind_unless_somebody_names_them(
-    kind: str | None, said: tuple[str, ...] | None, expected: list[str]
-) -> None:
+def test_the_devices_are_those_of_the_host_s_kind_unless_somebody_names_them(kind, said, expected):
     node = replace(NODE, accelerators=Accelerators(kind=kind, ids=()))
     found = wrapped(box(Runtime.PODMAN, devices=said), node=node).arguments
     assert [one for one in found if one.startswith("--device")] == expected
 
 
-def test_a_log_of_the_trainer_is_looked_for_where_both_see_it() -> None:
+def test_a_log_of_the_trainer_is_looked_for_where_both_see_it():
     podman = box(Runtime.PODMAN)
     assert wrapped(podman, replace(COMMAND, log_file="a.log")).log_file == "/data/checkout/a.log"
     nowhere = replace(COMMAND, log_file="a.log", working_directory=None)
@@ -180,8 +173,8 @@ def test_a_log_of_the_trainer_is_looked_for_where_both_see_it() -> None:
         contained(podman, COMMAND, NODE, always=("/a:b",), unless_said=(), kind=None)
 
 
-def test_an_image_is_looked_into_as_the_trainer_would() -> None:
-    sees: Any = {"always": ALWAYS, "unless_said": UNLESS_SAID, "scratch": "/scratch"}
+def test_an_image_is_looked_into_as_the_trainer_would():
+    sees = {"always": ALWAYS, "unless_said": UNLESS_SAID, "scratch": "/scratch"}
     look = image_probe(box(Runtime.DOCKER), kind="nvidia", **sees)
     assert look.run[-1] == "img"
     assert "--name={unique}" in look.run
@@ -192,7 +185,7 @@ def test_an_image_is_looked_into_as_the_trainer_would() -> None:
         assert image_probe(box(runtime), kind=None, **sees).digest == ()
 
 
-def test_the_node_fills_in_whose_the_container_is() -> None:
+def test_the_node_fills_in_whose_the_container_is():
     user = f"{os.getuid()}:{os.getgid()}"
     mapping = "keep-id" if os.getuid() else "host"
     assert filled(["--user={uid}:{gid}", "--userns={userns}", "{unique}", "a={x}"], "me") == [
@@ -203,7 +196,7 @@ def test_the_node_fills_in_whose_the_container_is() -> None:
     ]
 
 
-def test_a_container_that_nobody_starts_is_refused() -> None:
+def test_a_container_that_nobody_starts_is_refused():
     with pytest.raises(
         UsageError, match="there are apptainer, singularity, docker, podman, enroot"
     ):

@@ -1,7 +1,5 @@
 """Trainers in containers: started below the supervisor, seen from inside, and gone at the end."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -9,28 +7,23 @@ import shlex
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import Final
 
 import pytest
-from clusters.podman import Podman
 from clusters.processes import LONG_S, processes_with, wait_until
-from clusters.ssh import SshHosts
-from suites import Suite
 from trainers import CASES, TinySystem, measurer
 
-from pytest_dlperf.config.assignments import Assignment, parse_assignment
+from pytest_dlperf.config.assignments import parse_assignment
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import SshLauncher
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError
-from pytest_dlperf.model.measurement import Measurement, RunStatus
+from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 
 ONE_DEVICE, _, TWO_NODES = map(Case.from_id, CASES)
-HERE: Final = ("localhost",)
+HERE = ("localhost",)
 # Podman waits for the end of what it has killed, as a system's first process sees to it.
-_REAPS: Final = """\
+_REAPS = """\
 import os, subprocess, sys
 from pytest_dlperf.node.processes import become_reaper
 become_reaper()
@@ -44,18 +37,17 @@ while True:
 """
 
 
-def boxed(tiny: TinySystem, *more: str, runtime: str = "podman") -> list[Assignment]:
+def boxed(tiny, *more, runtime="podman"):
     """Have the trainer run in the image ``tested``, unless more is said."""
     said = ["image=tested", f"runtime={runtime}", f"mounts={tiny.folder}"]
     return [parse_assignment(f"*.container.{text}") for text in (*said, *more)]
 
 
-def software(found: Measurement) -> dict[str, str]:
-    assert found.fingerprint is not None
+def software(found):
     return dict(found.fingerprint.software)
 
 
-def test_a_run_is_measured_in_its_image(suite: Suite, podman: Podman) -> None:
+def test_a_run_is_measured_in_its_image(suite, podman):
     """The image has the slower software, and another version of a module than the host: none."""
     tiny = TinySystem(suite, launch=["requires_modules: [speed]"])
 
@@ -69,7 +61,6 @@ def test_a_run_is_measured_in_its_image(suite: Suite, podman: Podman) -> None:
     [file] = (suite.path / "night").rglob("command.json")
     [node] = json.loads(file.read_text())["nodes"]
     assert node["arguments"][:3] == ["podman", "run", "--rm"]
-    assert found.fingerprint is not None
     assert (launch := found.fingerprint.launch) is not None
     assert launch.options["container.image"] == "tested"
     assert "podman" not in launch.arguments
@@ -77,7 +68,7 @@ def test_a_run_is_measured_in_its_image(suite: Suite, podman: Podman) -> None:
 
 
 @pytest.mark.minutes(1)
-def test_the_image_of_the_accepted_software_runs_interleaved(suite: Suite, podman: Podman) -> None:
+def test_the_image_of_the_accepted_software_runs_interleaved(suite, podman):
     tiny = TinySystem(suite, launch=["requires_modules: [speed]"])
     control = [parse_assignment("*.container.image=accepted")]
 
@@ -93,7 +84,7 @@ def test_the_image_of_the_accepted_software_runs_interleaved(suite: Suite, podma
     assert podman.containers() == []
 
 
-def nasty(tiny: TinySystem) -> str:
+def nasty(tiny):
     """Have the trainer note that it is asked to end, and leave a child that nothing marks.
 
     Returns a text by which the child is found.
@@ -116,7 +107,7 @@ def nasty(tiny: TinySystem) -> str:
     return child
 
 
-def test_the_trainer_is_asked_to_end_and_nothing_is_left(suite: Suite, podman: Podman) -> None:
+def test_the_trainer_is_asked_to_end_and_nothing_is_left(suite, podman):
     tiny = TinySystem(suite)
     child = nasty(tiny)
 
@@ -128,7 +119,7 @@ def test_the_trainer_is_asked_to_end_and_nothing_is_left(suite: Suite, podman: P
     assert podman.containers() == []
 
 
-def test_nothing_is_left_of_a_session_that_is_killed(suite: Suite, podman: Podman) -> None:
+def test_nothing_is_left_of_a_session_that_is_killed(suite, podman):
     tiny = TinySystem(suite)
     child = nasty(tiny)
     tiny.behave("0.01 hang-at-5")
@@ -154,9 +145,7 @@ def test_nothing_is_left_of_a_session_that_is_killed(suite: Suite, podman: Podma
     above.wait(LONG_S)
 
 
-def test_two_hosts_run_a_container_each(
-    suite: Suite, podman: Podman, ssh_hosts: SshHosts, tmp_path: Path
-) -> None:
+def test_two_hosts_run_a_container_each(suite, podman, ssh_hosts, tmp_path):
     tiny = TinySystem(suite)
     child = nasty(tiny)
     # A login's environment is another one.
@@ -190,9 +179,7 @@ def test_two_hosts_run_a_container_each(
         ("mounts=/no/such/folder", "there is no '/no/such/folder', which the container is to see"),
     ],
 )
-def test_what_a_container_lacks_is_found_before_the_first_run(
-    suite: Suite, more: str, fault: str
-) -> None:
+def test_what_a_container_lacks_is_found_before_the_first_run(suite, more, fault):
     tiny = TinySystem(suite)
     with pytest.raises(BrokenError, match=fault):
         measurer(suite, assignments=boxed(tiny, more)).measure(ONE_DEVICE)
@@ -200,7 +187,7 @@ def test_what_a_container_lacks_is_found_before_the_first_run(
 
 
 @pytest.mark.usefixtures("podman")
-def test_what_the_image_lacks_is_found_inside_of_it(suite: Suite) -> None:
+def test_what_the_image_lacks_is_found_inside_of_it(suite):
     """The folder is on the host, and the module is in no image."""
     tiny = TinySystem(
         suite,
@@ -219,7 +206,7 @@ def test_what_the_image_lacks_is_found_inside_of_it(suite: Suite) -> None:
     assert "'python3' there has no module slowness" in str(caught.value)
 
 
-def test_a_runtime_that_is_not_there_is_told(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runtime_that_is_not_there_is_told(suite, monkeypatch):
     tiny = TinySystem(suite)
     monkeypatch.setenv("PATH", str(suite.path))
     for runtime in ("docker", "apptainer"):
@@ -227,7 +214,7 @@ def test_a_runtime_that_is_not_there_is_told(suite: Suite, monkeypatch: pytest.M
             measurer(suite, assignments=boxed(tiny, runtime=runtime)).measure(ONE_DEVICE)
 
 
-def test_an_image_needs_somebody_who_starts_it(suite: Suite) -> None:
+def test_an_image_needs_somebody_who_starts_it(suite):
     tiny = TinySystem(suite)
     with pytest.raises(
         BrokenError, match=r"container\.image is 'tested', and no container\.runtime"
@@ -235,7 +222,7 @@ def test_an_image_needs_somebody_who_starts_it(suite: Suite) -> None:
         measurer(suite, assignments=boxed(tiny)[:1]).measure(ONE_DEVICE)
 
 
-def test_a_head_node_starts_no_container(suite: Suite) -> None:
+def test_a_head_node_starts_no_container(suite):
     """What it starts on other nodes would run outside."""
     tiny = TinySystem(suite, launch=["start_on: head"])
     with pytest.raises(BrokenError, match=r"start_on: head.*container\.runtime=none"):

@@ -1,9 +1,6 @@
 """The accepted software runs beside what seems slower, and may take a regression back."""
 
-from __future__ import annotations
-
 import pytest
-from suites import Suite
 from trainers import SYSTEM, TinySystem, accept
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
@@ -20,7 +17,7 @@ control:
 """
 
 
-def with_control(suite: Suite) -> TinySystem:
+def with_control(suite):
     """A system with accepted numbers, and the accepted software named."""
     tiny = TinySystem(suite, topologies=["1n1g", "1n2g"])
     accept(suite, LEVELS)
@@ -29,14 +26,12 @@ def with_control(suite: Suite) -> TinySystem:
     return tiny
 
 
-def arms(tiny: TinySystem) -> str:
+def arms(tiny):
     """A for each run of what is tested, B for each of the accepted software."""
     return "".join("B" if line.split()[-1] == "1" else "A" for line in tiny.slower())
 
 
-def test_a_regression_stands_if_the_accepted_software_is_as_fast_as_ever(
-    suite: Suite, workers: list[str]
-) -> None:
+def test_a_regression_stands_if_the_accepted_software_is_as_fast_as_ever(suite, workers):
     tiny = with_control(suite)
 
     result, results = suite.judge(*ONE_DEVICE, *SLOWER, *workers, cluster="local")
@@ -51,7 +46,7 @@ def test_a_regression_stands_if_the_accepted_software_is_as_fast_as_ever(
 
 
 @pytest.mark.ci
-def test_what_the_whole_night_does_is_no_regression(suite: Suite) -> None:
+def test_what_the_whole_night_does_is_no_regression(suite):
     tiny = with_control(suite)
     tiny.behave("0.012")
 
@@ -64,7 +59,7 @@ def test_what_the_whole_night_does_is_no_regression(suite: Suite) -> None:
     strict.stdout.fnmatch_lines(["environment_shift -*.* %*: throughput"])
 
 
-def test_a_strict_session_excuses_no_shift(suite: Suite) -> None:
+def test_a_strict_session_excuses_no_shift(suite):
     tiny = with_control(suite)
     tiny.behave("0.012")
     (suite.path / "bench_tests" / "conftest.py").write_text(
@@ -77,7 +72,7 @@ def test_a_strict_session_excuses_no_shift(suite: Suite) -> None:
     assert suite.run(*ONE_DEVICE, "--dlperf-strict").ret == 1
 
 
-def test_what_is_accepted_anyway_asks_no_control(suite: Suite) -> None:
+def test_what_is_accepted_anyway_asks_no_control(suite):
     tiny = with_control(suite)
     tiny.behave("0.012")
     file = suite.path / "baselines" / "local" / f"{SYSTEM}.yaml"
@@ -91,14 +86,14 @@ def test_what_is_accepted_anyway_asks_no_control(suite: Suite) -> None:
     assert len(tiny.slower()) == 4
 
 
-def test_never_leaves_the_regression_as_it_is(suite: Suite) -> None:
+def test_never_leaves_the_regression_as_it_is(suite):
     tiny = with_control(suite)
     tiny.behave("0.012")
     assert suite.run(*ONE_DEVICE, "--dlperf-control", "never").ret == 1
     assert len(tiny.slower()) == 3
 
 
-def test_a_control_that_changes_nothing_takes_nothing_back(suite: Suite) -> None:
+def test_a_control_that_changes_nothing_takes_nothing_back(suite):
     tiny = with_control(suite)
     cluster = suite.path / "baselines" / "local" / "cluster.yaml"
     text = cluster.read_text(encoding="utf-8")
@@ -113,7 +108,7 @@ def test_a_control_that_changes_nothing_takes_nothing_back(suite: Suite) -> None
     assert len(tiny.slower()) == 3
 
 
-def test_a_control_that_breaks_takes_nothing_back(suite: Suite) -> None:
+def test_a_control_that_breaks_takes_nothing_back(suite):
     tiny = with_control(suite)
     tiny.behave("0.012 die-at-3-if-1")
 
@@ -125,7 +120,7 @@ def test_a_control_that_breaks_takes_nothing_back(suite: Suite) -> None:
     )
 
 
-def test_what_is_tested_and_breaks_beside_the_control_is_red(suite: Suite) -> None:
+def test_what_is_tested_and_breaks_beside_the_control_is_red(suite):
     tiny = with_control(suite)
     breaks = (tiny.folder / "train.py").read_text(encoding="utf-8")
     in_the_arm = "slower == '1.2' and 'control-arm' in os.readlink(f'/proc/{os.getppid()}/fd/2')"
@@ -141,7 +136,7 @@ def test_what_is_tested_and_breaks_beside_the_control_is_red(suite: Suite) -> No
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "failed"
 
 
-def test_a_control_that_cannot_be_started_takes_nothing_back(suite: Suite) -> None:
+def test_a_control_that_cannot_be_started_takes_nothing_back(suite):
     tiny = with_control(suite)
     cluster = suite.path / "baselines" / "local" / "cluster.yaml"
     text = cluster.read_text(encoding="utf-8")
@@ -158,7 +153,7 @@ def test_a_control_that_cannot_be_started_takes_nothing_back(suite: Suite) -> No
 
 
 @pytest.mark.ci
-def test_a_speedup_asks_the_control_of_its_case(suite: Suite) -> None:
+def test_a_speedup_asks_the_control_of_its_case(suite):
     tiny = with_control(suite)
     file = suite.path / "baselines" / "local" / f"{SYSTEM}.yaml"
     # Of 2.8: the night seems to scale by a third less.
@@ -174,7 +169,7 @@ def test_a_speedup_asks_the_control_of_its_case(suite: Suite) -> None:
     assert (runs.count("1n1g"), runs.count("1n2g")) == (3, 3 + 8)
 
 
-def test_the_control_s_mistakes_are_told_before_anything_runs(suite: Suite) -> None:
+def test_the_control_s_mistakes_are_told_before_anything_runs(suite):
     tiny = with_control(suite)
     cluster = suite.path / "baselines" / "local" / "cluster.yaml"
     text = cluster.read_text(encoding="utf-8")
@@ -183,7 +178,7 @@ def test_the_control_s_mistakes_are_told_before_anything_runs(suite: Suite) -> N
     assert not tiny.slower()
 
 
-def test_logs_that_exist_are_judged_without_a_control(suite: Suite) -> None:
+def test_logs_that_exist_are_judged_without_a_control(suite):
     tiny = with_control(suite)
     tiny.behave("0.012")
     suite.run(*ONE_DEVICE, "--dlperf-run-dir", "night", "--dlperf-control", "never")

@@ -1,16 +1,11 @@
 """The life of a first baseline: missing fails, recorded passes, and it is that of its machine."""
 
-from __future__ import annotations
-
 import os
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from other_users import OTHER, needs_root
-from suites import Suite
 from trainers import SYSTEM, TinySystem
 
 pytestmark = pytest.mark.in_process
@@ -20,11 +15,11 @@ ONCE = ("--dlperf-repeats", "1")
 # The life of a first baseline: missing fails, recorded passes, and from then on it gates
 
 
-def baseline_file(suite: Suite) -> Path:
+def baseline_file(suite):
     return suite.path / "baselines" / "local" / f"{SYSTEM}.yaml"
 
 
-def test_the_life_of_a_first_baseline(suite: Suite, workers: list[str]) -> None:
+def test_the_life_of_a_first_baseline(suite, workers):
     tiny = TinySystem(suite)
     select = ["-k", "tiny", *ONCE]
 
@@ -58,7 +53,7 @@ def test_the_life_of_a_first_baseline(suite: Suite, workers: list[str]) -> None:
     assert baseline_file(suite).read_text(encoding="utf-8") == text
 
 
-def test_a_broken_measurement_is_never_recorded(suite: Suite) -> None:
+def test_a_broken_measurement_is_never_recorded(suite):
     tiny = TinySystem(suite)
     tiny.behave("0.01 die-at-6")
 
@@ -68,7 +63,7 @@ def test_a_broken_measurement_is_never_recorded(suite: Suite) -> None:
     assert not baseline_file(suite).exists()
 
 
-def test_a_part_of_the_matrix_records_that_part(suite: Suite) -> None:
+def test_a_part_of_the_matrix_records_that_part(suite):
     TinySystem(suite)
     suite.run("-k", "throughput and tiny and 1n1g", *ONCE, "--dlperf-create-baselines")
     before = baseline_file(suite).read_text(encoding="utf-8")
@@ -82,7 +77,7 @@ def test_a_part_of_the_matrix_records_that_part(suite: Suite) -> None:
     assert after.replace("  speedup: {unit: x, better: higher}\n", "", 1).startswith(before)
 
 
-def test_a_speedup_measured_later_joins_its_baseline(suite: Suite) -> None:
+def test_a_speedup_measured_later_joins_its_baseline(suite):
     TinySystem(suite)
     suite.run("-k", "throughput and tiny and 2n1g", *ONCE, "--dlperf-create-baselines")
 
@@ -91,7 +86,7 @@ def test_a_speedup_measured_later_joins_its_baseline(suite: Suite) -> None:
     assert suite.run("-k", "tiny and 2n1g", *ONCE).ret == 0
 
 
-def test_numbers_that_cannot_be_written_fail_the_session(suite: Suite) -> None:
+def test_numbers_that_cannot_be_written_fail_the_session(suite):
     TinySystem(suite)
     (suite.path / "baselines" / "local").write_text("in the way", encoding="utf-8")
 
@@ -103,7 +98,7 @@ def test_numbers_that_cannot_be_written_fail_the_session(suite: Suite) -> None:
 
 @needs_root
 @pytest.mark.parametrize("name", ["baselines/.schema", ".dlperf"])
-def test_nothing_is_written_where_a_link_of_another_user_leads(suite: Suite, name: str) -> None:
+def test_nothing_is_written_where_a_link_of_another_user_leads(suite, name):
     TinySystem(suite)
     elsewhere, link = suite.path / "elsewhere", suite.path / name
     elsewhere.mkdir()
@@ -117,7 +112,7 @@ def test_nothing_is_written_where_a_link_of_another_user_leads(suite: Suite, nam
     assert list(elsewhere.iterdir()) == []
 
 
-def test_runs_far_apart_are_pointed_out_where_the_case_tolerates_them(suite: Suite) -> None:
+def test_runs_far_apart_are_pointed_out_where_the_case_tolerates_them(suite):
     tiny = TinySystem(suite)
     system = suite.path / "bench_tests" / "systems" / "own.yaml"
     declared = system.read_text(encoding="utf-8")
@@ -135,7 +130,7 @@ def test_runs_far_apart_are_pointed_out_where_the_case_tolerates_them(suite: Sui
     assert "delete the case's entry, and record again" in result.stdout.str()
 
 
-def test_judged_logs_do_not_claim_to_be_of_this_machine(suite: Suite) -> None:
+def test_judged_logs_do_not_claim_to_be_of_this_machine(suite):
     TinySystem(suite)
     suite.run("-k", "throughput and tiny and 1n1g", *ONCE, "--dlperf-run-dir", "night")
     suite.run(
@@ -150,12 +145,12 @@ def test_judged_logs_do_not_claim_to_be_of_this_machine(suite: Suite) -> None:
 SELECT = ["-k", "tiny and 1n1g", *ONCE]
 
 
-def entry(suite: Suite) -> dict[str, Any]:
+def entry(suite):
     text = baseline_file(suite).read_text(encoding="utf-8")
     return dict(yaml.safe_load(text)["entries"]["fp32-b4"]["1n1g"])
 
 
-def on_another_machine(suite: Suite) -> None:
+def on_another_machine(suite):
     """Make the accepted number one of another machine."""
     text = baseline_file(suite).read_text(encoding="utf-8")
     device = re.compile(r"(machine: .*?device: )[^,}\n]+", re.DOTALL)
@@ -164,7 +159,7 @@ def on_another_machine(suite: Suite) -> None:
     baseline_file(suite).write_text(other, encoding="utf-8")
 
 
-def test_an_accepted_number_keeps_where_it_comes_from(suite: Suite) -> None:
+def test_an_accepted_number_keeps_where_it_comes_from(suite):
     TinySystem(suite)
     suite.pytester.run("git", "init", "-q", ".")
     suite.pytester.run("git", "add", "bench_tests")
@@ -183,7 +178,7 @@ def test_an_accepted_number_keeps_where_it_comes_from(suite: Suite) -> None:
     assert kept["throughput"]["runs"] == {1: 400.0}
 
 
-def test_another_machine_has_no_baseline_and_both_are_named(suite: Suite) -> None:
+def test_another_machine_has_no_baseline_and_both_are_named(suite):
     TinySystem(suite)
     suite.run(*SELECT, "--dlperf-create-baselines")
     on_another_machine(suite)
@@ -201,7 +196,7 @@ def test_another_machine_has_no_baseline_and_both_are_named(suite: Suite) -> Non
     assert "reference" not in head
 
 
-def test_a_number_of_another_machine_is_replaced_only_by_an_update(suite: Suite) -> None:
+def test_a_number_of_another_machine_is_replaced_only_by_an_update(suite):
     TinySystem(suite)
     suite.run(*SELECT, "--dlperf-create-baselines")
     on_another_machine(suite)

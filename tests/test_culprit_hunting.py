@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +14,7 @@ from results_makers import THROUGHPUT
 from pytest_dlperf.culprit.axes import Candidate
 from pytest_dlperf.culprit.checkouts import BuildError
 from pytest_dlperf.culprit.hunt import Hunt, Outcome
-from pytest_dlperf.culprit.hunting import Answer, Budget, Hunting, NotFoundError, Progress, Question
+from pytest_dlperf.culprit.hunting import Budget, Hunting, NotFoundError, Question
 from pytest_dlperf.culprit.journal import Journal, KnownEnds
 from pytest_dlperf.culprit.trial import AbortedError, Setup, Trial
 from pytest_dlperf.culprit.words import text_lines
@@ -30,12 +28,12 @@ NOISE = 0.005
 class Drawn:
     """Trials whose numbers are drawn around the level of a setting; ``None`` is a broken run."""
 
-    def __init__(self, level: Callable[[int], float | None]) -> None:
+    def __init__(self, level):
         self._level, self._draw = level, random.Random(1)  # noqa: S311 - noise
         self.settings: list[int] = []
         self.numbers: set[int] = set()
 
-    def run(self, number: int, setup: Setup, hosts: tuple[str, ...] = ()) -> Trial:
+    def run(self, number, setup, hosts=()):
         assert number not in self.numbers, "each has a folder of its own"
         self.numbers.add(number)
         assert hosts in {(), ("gpu1",)}
@@ -47,24 +45,22 @@ class Drawn:
         return Trial(value=value, seconds=60.0, metric=THROUGHPUT, hosts=("gpu1",))
 
 
-def slow_from(first: int) -> Callable[[int], float]:
+def slow_from(first):
     return lambda setting: BAD if setting >= first else GOOD
 
 
-def setup_of(setting: int) -> Setup:
+def setup_of(setting):
     return Setup(folder=str(setting))
 
 
-def question(
-    setup: Callable[[int], Setup] = setup_of, *, known: KnownEnds | None = None
-) -> Question:
+def question(setup=setup_of, *, known=None):
     return Question(
         case_id="own-net-fp32-b4-1n1g", metric=THROUGHPUT, kind="commit",
         good=Candidate(name="c0"), candidates=CANDIDATES, setup=setup, known=known,
     )  # fmt: skip
 
 
-def known_ends() -> KnownEnds:
+def known_ends():
     weights, loss = tuple(1.0 for _ in CANDIDATES), math.log(GOOD / BAD)
     hunt = Hunt(weights=weights, loss=loss, noise=NOISE, measured_in=0)
     return KnownEnds(hunt=hunt, good=GOOD, bad=BAD)
@@ -72,32 +68,32 @@ def known_ends() -> KnownEnds:
 
 @contextmanager
 def hunting(
-    folder: Path,
-    trials: Drawn,
-    asked: Question | None = None,
+    folder,
+    trials,
+    asked=None,
     *,
-    runs: int | None = None,
-    tell: Callable[[Progress], None] = lambda _: None,
-) -> Iterator[Hunting]:
+    runs=None,
+    tell=lambda _: None,
+):
     journal = Journal(folder / "hunt", {})
     try:
         yield Hunting(
-            asked or question(), journal, trials, Budget(runs=runs),  # type: ignore[arg-type]
+            asked or question(), journal, trials, Budget(runs=runs),
             tell=tell,
         )  # fmt: skip
     finally:
         journal.release()
 
 
-def answered(folder: Path, trials: Drawn, asked: Question | None = None) -> Answer:
+def answered(folder, trials, asked=None):
     with hunting(folder, trials, asked) as hunt:
         return hunt.answer()
 
 
-def test_the_same_hunt_goes_on_from_its_journal(tmp_path: Path) -> None:
+def test_the_same_hunt_goes_on_from_its_journal(tmp_path):
     trials = Drawn(slow_from(5))
 
-    def tell(progress: Progress) -> None:
+    def tell(progress):
         if progress.runs_left is not None:
             raise AbortedError("the machine went down")
 
@@ -112,7 +108,7 @@ def test_the_same_hunt_goes_on_from_its_journal(tmp_path: Path) -> None:
     assert answer.runs == len(trials.settings), "the answer is there without a run"
 
 
-def test_ends_that_do_not_differ_are_told_with_numbers(tmp_path: Path) -> None:
+def test_ends_that_do_not_differ_are_told_with_numbers(tmp_path):
     trials = Drawn(slow_from(99))
     with pytest.raises(
         NotFoundError, match=r"do not differ: c0 has 1?\d+\.\d+ images/s \(.* in 8 runs\), c8 has"
@@ -132,9 +128,7 @@ def test_ends_that_do_not_differ_are_told_with_numbers(tmp_path: Path) -> None:
         (BAD, "none of these: c0 is as bad now: look at uncommitted changes in train.py"),
     ],
 )
-def test_a_loss_that_no_commit_has_is_told_with_numbers(
-    tmp_path: Path, level: float, said: str
-) -> None:
+def test_a_loss_that_no_commit_has_is_told_with_numbers(tmp_path, level, said):
     asked = replace(question(known=known_ends()), not_tried=("uncommitted changes in train.py",))
     answer = answered(tmp_path, Drawn(lambda _: level), asked)
     assert answer.finding.outcome is Outcome.NONE
@@ -144,7 +138,7 @@ def test_a_loss_that_no_commit_has_is_told_with_numbers(
     assert bad.startswith("  bad end: 80.00 images/s before; now ")
 
 
-def test_a_budget_that_is_too_small_is_told(tmp_path: Path) -> None:
+def test_a_budget_that_is_too_small_is_told(tmp_path):
     trials = Drawn(slow_from(5))
     with (
         hunting(tmp_path, trials, runs=4) as hunt,
@@ -167,7 +161,7 @@ def test_a_budget_that_is_too_small_is_told(tmp_path: Path) -> None:
     assert spent.endswith(f"({answer.runs - 7} now)")
 
 
-def test_a_gain_is_hunted_and_said_to_be_one(tmp_path: Path) -> None:
+def test_a_gain_is_hunted_and_said_to_be_one(tmp_path):
     answer = answered(tmp_path, Drawn(lambda setting: GOOD if setting >= 5 else BAD))
     assert [one.name for one in answer.culprits] == ["c5"]
     lines = list(text_lines([answer]))
@@ -175,8 +169,8 @@ def test_a_gain_is_hunted_and_said_to_be_one(tmp_path: Path) -> None:
     assert "  searched for: a gain: the bad end is better than the good one" in lines
 
 
-def test_what_cannot_be_measured_is_passed_over_but_at_the_ends(tmp_path: Path) -> None:
-    def setup(setting: int) -> Setup:
+def test_what_cannot_be_measured_is_passed_over_but_at_the_ends(tmp_path):
+    def setup(setting):
         if setting == 4:
             raise BuildError("no compiler")
         return setup_of(setting)
@@ -192,7 +186,7 @@ def test_what_cannot_be_measured_is_passed_over_but_at_the_ends(tmp_path: Path) 
         answered(tmp_path / "other", Drawn(lambda setting: GOOD if setting < 8 else None))
 
 
-def test_a_night_on_which_the_good_end_breaks_too_ends_the_hunt(tmp_path: Path) -> None:
+def test_a_night_on_which_the_good_end_breaks_too_ends_the_hunt(tmp_path):
     trials = Drawn(lambda setting: None if len(trials.settings) > 8 else slow_from(5)(setting))
     with pytest.raises(AbortedError, match="c0 cannot be measured, and could be before: failed"):
         answered(tmp_path, trials)

@@ -1,7 +1,5 @@
 """The simulation of hunts: its goals hold, and a search that is wrong misses them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from pytest_dlperf.culprit.hunt import Observation
 from pytest_dlperf.culprit.hypotheses import SHARES
 from pytest_dlperf.culprit.search import Search
 
@@ -20,18 +17,18 @@ sys.path.append(str(BENCHMARKS))
 from culprit import Cell, Field, play_all  # noqa: E402
 
 if TYPE_CHECKING:
-    from pytest_dlperf.culprit.hypotheses import Array
+    pass
 
 pytestmark = pytest.mark.slow
 
 
-def field(condition: str) -> Field:
+def field(condition):
     cell = Cell(condition, 16, loss=2.0)
     return Field(cell, play_all(cell, 60))
 
 
 @pytest.mark.ci
-def test_the_script_prints_its_tables_and_tells_by_its_exit_code() -> None:
+def test_the_script_prints_its_tables_and_tells_by_its_exit_code():
     done = subprocess.run(
         [sys.executable, BENCHMARKS / "culprit.py", "--quick", "--hunts", "20", "--processes", "1"],
         check=False,
@@ -45,9 +42,9 @@ def test_the_script_prints_its_tables_and_tells_by_its_exit_code() -> None:
 
 
 def test_a_likelihood_that_believes_every_run_is_misled_by_strays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def normal(self: Search, one: Observation) -> Array:
+    monkeypatch,
+):
+    def normal(self, one):
         at = np.array(SHARES)[:, None, None, None] * self.hunt.loss
         away = ((one.worse or 0.0) - at) / self.hunt.noise
         return np.maximum(-(away**2) / 2, -1e6)
@@ -59,14 +56,14 @@ def test_a_likelihood_that_believes_every_run_is_misled_by_strays(
     assert any("Every tenth run" in line for line in misled.missed(3.0))
 
 
-def test_sittings_without_a_level_of_their_own_mislead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sittings_without_a_level_of_their_own_mislead(monkeypatch):
     assert field("sittings").right >= 0.95
     monkeypatch.setattr(Search, "_levels", lambda self, _: self._measured_level)
     assert field("sittings").wrong > 0.05
 
 
 @pytest.mark.parametrize("size", [64, 256])
-def test_ends_that_were_measured_a_little_wrong_cost_few_runs(size: int) -> None:
+def test_ends_that_were_measured_a_little_wrong_cost_few_runs(size):
     played = play_all(Cell("measured", size, 2.0), 6)
     assert sum(one.is_right is True for one in played) >= 5
     assert sum(one.runs for one in played) < 6 * 40

@@ -1,11 +1,8 @@
 """The search for a culprit: its probabilities, its questions, and what it says."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -27,19 +24,19 @@ from pytest_dlperf.model.metric import Better
 COMMITS = Hunt(weights=(1.0,) * 16, loss=0.03, noise=0.01)
 
 
-def seeded(seed: int) -> random.Random:
+def seeded(seed):
     return random.Random(seed)  # noqa: S311 - noise, no secret
 
 
-def run(setting: int, worse: float | None, sitting: int = 0) -> Observation:
+def run(setting, worse, sitting=0):
     return Observation(setting=setting, sitting=sitting, worse=worse)
 
 
-def hunted(hunt: Hunt, loss: dict[int, float], *, seed: int = 1, spread: float = 0.0) -> Search:
+def hunted(hunt, loss, *, seed=1, spread=0.0):
     """A hunt to its end; ``loss`` is what each culprit adds."""
     draw = seeded(seed)
     search = Search(hunt)
-    levels: dict[int, float] = {}
+    levels = {}
     for number in range(200):
         sitting = number // 8
         setting = search.next_query(sitting)
@@ -51,13 +48,13 @@ def hunted(hunt: Hunt, loss: dict[int, float], *, seed: int = 1, spread: float =
     raise AssertionError("the hunt does not end")
 
 
-def test_probabilities_are_those_of_every_answer_on_its_own() -> None:
+def test_probabilities_are_those_of_every_answer_on_its_own():
     weights = (1.0, 2.0, 1.0, 3.0, 1.0)
     hunt = Hunt(weights=weights, loss=0.03, noise=0.01)
     runs = [(0, 0.002), (1, 0.005), (2, 0.009), (3, 0.013), (3, 0.018), (4, 0.021), (5, 0.034)]
     search = Search(hunt, [run(*one) for one in runs])
 
-    def log_likelihood(share_at: dict[int, float]) -> float:
+    def log_likelihood(share_at):
         total = 0.0
         for setting, worse in runs:
             away = (worse - 0.03 * share_at[setting]) / 0.01
@@ -68,7 +65,7 @@ def test_probabilities_are_those_of_every_answer_on_its_own() -> None:
         return total
 
     prior = [weight / sum(weights) for weight in weights]
-    masses: dict[tuple[int, ...], float] = {}
+    masses = {}
     for place in range(-1, 6):
         mass = 0.15 if place in (-1, 5) else 0.7 * 0.9 * prior[place]
         shares = {setting: float(setting > place) for setting, _ in runs}
@@ -90,7 +87,7 @@ def test_probabilities_are_those_of_every_answer_on_its_own() -> None:
 
 
 @pytest.mark.parametrize("shape", Shape)
-def test_a_hunt_that_is_replayed_goes_on_as_it_would_have(shape: Shape) -> None:
+def test_a_hunt_that_is_replayed_goes_on_as_it_would_have(shape):
     hunt = Hunt(weights=(1.0,) * 6, shape=shape, loss=0.03, noise=0.01, spread=0.01)
     search = hunted(hunt, {2: 0.03}, spread=0.01)
     lines = [msgspec.json.encode(one) for one in search.observations]
@@ -105,7 +102,7 @@ def test_a_hunt_that_is_replayed_goes_on_as_it_would_have(shape: Shape) -> None:
     assert stepwise.finding() == search.finding()
 
 
-def test_the_culprit_is_named_with_its_loss() -> None:
+def test_the_culprit_is_named_with_its_loss():
     finding = hunted(COMMITS, {11: 0.03}).finding()
     assert finding.outcome is Outcome.FOUND
     assert finding.culprits == (11,)
@@ -114,7 +111,7 @@ def test_the_culprit_is_named_with_its_loss() -> None:
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
-def test_no_culprit_is_told_with_where_the_loss_is(*, everywhere: bool) -> None:
+def test_no_culprit_is_told_with_where_the_loss_is(*, everywhere):
     draw = seeded(3)
     search = Search(COMMITS)
     while (setting := search.next_query(0)) is not None:
@@ -125,7 +122,7 @@ def test_no_culprit_is_told_with_where_the_loss_is(*, everywhere: bool) -> None:
     assert len(search.observations) < 12
 
 
-def test_a_commit_that_does_not_build_is_asked_once_and_told_with_its_neighbour() -> None:
+def test_a_commit_that_does_not_build_is_asked_once_and_told_with_its_neighbour():
     search = Search(COMMITS)
     draw = seeded(2)
     while (setting := search.next_query(0)) is not None:
@@ -135,17 +132,17 @@ def test_a_commit_that_does_not_build_is_asked_once_and_told_with_its_neighbour(
     assert search.finding().culprits == (7, 8)
 
 
-def test_each_sitting_begins_with_the_good_end_where_they_differ() -> None:
+def test_each_sitting_begins_with_the_good_end_where_they_differ():
     hunt = msgspec.structs.replace(COMMITS, spread=0.02)
     search = hunted(hunt, {5: 0.03}, spread=0.02)
-    firsts: dict[int, int] = {}
+    firsts = {}
     for one in search.observations:
         firsts.setdefault(one.sitting, one.setting)
     assert set(firsts.values()) == {0}
     assert Search(COMMITS).next_query(0) == 8
 
 
-def test_two_differences_that_act_only_together_are_a_pair() -> None:
+def test_two_differences_that_act_only_together_are_a_pair():
     hunt = Hunt(weights=(1.0,) * 4, shape=Shape.SUBSETS, loss=0.03, noise=0.01)
     draw = seeded(5)
     search = Search(hunt)
@@ -158,7 +155,7 @@ def test_two_differences_that_act_only_together_are_a_pair() -> None:
     assert finding.together is Together.BOTH
 
 
-def test_a_setting_that_ran_before_it_failed_keeps_its_runs() -> None:
+def test_a_setting_that_ran_before_it_failed_keeps_its_runs():
     known = Search(COMMITS, [run(8, 0.031), run(8, 0.029)])
     broken = known.after(run(8, None))
     assert broken.posterior() == known.posterior()
@@ -176,13 +173,13 @@ def test_a_setting_that_ran_before_it_failed_keeps_its_runs() -> None:
         (3, math.nan, "worse by nan"),
     ],
 )
-def test_a_run_that_cannot_be_is_refused(setting: int, worse: float | None, told: str) -> None:
+def test_a_run_that_cannot_be_is_refused(setting, worse, told):
     with pytest.raises(ValueError, match=told):
         Search(COMMITS).after(run(setting, worse))
 
 
 @pytest.mark.parametrize("better", Better)
-def test_losses_are_the_same_in_both_directions(better: Better) -> None:
+def test_losses_are_the_same_in_both_directions(better):
     worse = worse_by(90.0 if better is Better.HIGHER else 110.0, 100.0, better)
     assert worse > 0
     assert as_part(worse, better) == pytest.approx(0.1)
@@ -190,7 +187,7 @@ def test_losses_are_the_same_in_both_directions(better: Better) -> None:
         worse_by(0.0, 100.0, better)
 
 
-def test_the_sitting_of_the_ends_needs_no_run_of_the_good_end() -> None:
+def test_the_sitting_of_the_ends_needs_no_run_of_the_good_end():
     hunt = msgspec.structs.replace(COMMITS, spread=0.02, measured_in=4)
     assert Search(hunt).next_query(4) == 8
     assert Search(hunt).next_query(5) == 0
@@ -206,12 +203,12 @@ def test_the_sitting_of_the_ends_needs_no_run_of_the_good_end() -> None:
         ({"noise": -0.01}, "loss and noise are above 0"),
     ],
 )
-def test_a_hunt_that_cannot_begin_is_refused(wrong: dict[str, Any], told: str) -> None:
+def test_a_hunt_that_cannot_begin_is_refused(wrong, told):
     with pytest.raises(ValueError, match=told):
         Hunt(**{"weights": (1.0, 1.0), "loss": 0.03, "noise": 0.01, **wrong})
 
 
-def test_a_second_culprit_that_is_expected_is_looked_for() -> None:
+def test_a_second_culprit_that_is_expected_is_looked_for():
     search = hunted(msgspec.structs.replace(COMMITS, loss=0.05), {3: 0.03, 10: 0.02}, seed=4)
     finding = search.finding()
     assert (finding.outcome, finding.culprits) == (Outcome.PAIR, (3, 10))
@@ -225,7 +222,7 @@ def test_a_second_culprit_that_is_expected_is_looked_for() -> None:
     assert stopped.loss == pytest.approx({3: 0.03, 10: 0.02}[stopped.culprits[0]], abs=0.003)
 
 
-def test_fewer_runs_are_left_the_more_is_known() -> None:
+def test_fewer_runs_are_left_the_more_is_known():
     search = hunted(COMMITS, {11: 0.03})
     left = [
         Search(COMMITS, search.observations[:n]).finding().runs_left
@@ -236,7 +233,7 @@ def test_fewer_runs_are_left_the_more_is_known() -> None:
     assert left[len(left) // 2] < left[0]
 
 
-def test_a_level_that_is_not_known_has_no_setting_repeated_for_ever() -> None:
+def test_a_level_that_is_not_known_has_no_setting_repeated_for_ever():
     """As two nights leave it: good and bad end are known to a fifth of the loss."""
     hunt = Hunt(
         weights=(1.0,) * 3, loss=1.07, loss_error=0.16, noise=0.07, noise_dof=4,
@@ -252,7 +249,7 @@ def test_a_level_that_is_not_known_has_no_setting_repeated_for_ever() -> None:
 
 
 @pytest.mark.parametrize("shape", Shape)
-def test_classes_are_split_as_their_shares_are_predicted(shape: Shape) -> None:
+def test_classes_are_split_as_their_shares_are_predicted(shape):
     hunt = Hunt(weights=(1.0, 2.0, 3.0, 1.0, 2.0), shape=shape, loss=0.03, noise=0.01)
     run_before = [0, 2, hunt.bad_end]
     hypotheses = hypotheses_of(hunt, run_before, set())
@@ -265,7 +262,7 @@ def test_classes_are_split_as_their_shares_are_predicted(shape: Shape) -> None:
         assert np.bincount(of, part) == pytest.approx(1.0)
 
 
-def test_levels_that_are_in_doubt_are_asked_for_rather_than_ever_new_settings() -> None:
+def test_levels_that_are_in_doubt_are_asked_for_rather_than_ever_new_settings():
     """The good end was measured better than it is: neighbours seem to have a part of the loss."""
     hunt = Hunt(
         weights=(1.0,) * 256, loss=0.02, loss_error=0.005, noise=0.01, noise_dof=12,
@@ -280,7 +277,7 @@ def test_levels_that_are_in_doubt_are_asked_for_rather_than_ever_new_settings() 
         assert len({one.setting for one in search.observations}) < 24, seed
 
 
-def test_a_hunt_that_does_not_come_to_an_end_is_given_up() -> None:
+def test_a_hunt_that_does_not_come_to_an_end_is_given_up():
     search = Search(COMMITS, [run(8, 0.015 + 0.01 * (-1) ** n) for n in range(100)])
     assert search.finding().outcome is Outcome.UNDECIDED
     assert search.is_given_up

@@ -1,12 +1,8 @@
 """The ``metrics`` of a system file: what it declares, and mistakes in it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
-from pytest_dlperf.config.systems import System, load_systems
+from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.declared import Over
 from pytest_dlperf.formats.log_format import WhichNode
@@ -26,13 +22,13 @@ cases:
 RECORD = "record: 'allocated (?P<value>[^ ]+)'"
 
 
-def declared(path: Path, metrics: str, case: str = "") -> System:
+def declared(path, metrics, case=""):
     file = path / "own.yaml"
     file.write_text(TEXT % (metrics, case), encoding="utf-8")
     return load_systems([file], BUILTIN_FORMATS)["megatron-gpt"]
 
 
-def mistake(path: Path, metrics: str) -> str:
+def mistake(path, metrics):
     with pytest.raises(YamlError) as raised:
         declared(path, metrics)
     [problem] = raised.value.problems
@@ -40,7 +36,7 @@ def mistake(path: Path, metrics: str) -> str:
     return problem.message
 
 
-def test_the_throughput_comes_first_and_what_costs_nothing_is_recorded(tmp_path: Path) -> None:
+def test_the_throughput_comes_first_and_what_costs_nothing_is_recorded(tmp_path):
     metrics = declared(tmp_path, "").metrics
     assert [(metric.name, metric.unit, metric.is_judged) for metric in metrics] == [
         ("throughput", "tokens/s", True),
@@ -51,7 +47,7 @@ def test_the_throughput_comes_first_and_what_costs_nothing_is_recorded(tmp_path:
     assert (with_flops[-1].name, with_flops[-1].is_judged) == ("mfu", False)
 
 
-def test_a_built_in_metric_that_is_named_is_judged(tmp_path: Path) -> None:
+def test_a_built_in_metric_that_is_named_is_judged(tmp_path):
     system = declared(
         tmp_path,
         "step_time_p95: {tolerance_percent: 10}, first_step_time: {judged: false}, "
@@ -68,7 +64,7 @@ def test_a_built_in_metric_that_is_named_is_judged(tmp_path: Path) -> None:
     assert system.declared == ()
 
 
-def test_a_tolerance_of_so_many_seconds_is_kept_in_the_unit(tmp_path: Path) -> None:
+def test_a_tolerance_of_so_many_seconds_is_kept_in_the_unit(tmp_path):
     system = declared(
         tmp_path,
         "first_step_time: {tolerance: {percent: 20, at_least: 2 s}}, "
@@ -91,11 +87,11 @@ def test_a_tolerance_of_so_many_seconds_is_kept_in_the_unit(tmp_path: Path) -> N
         ("tolerance: {at_least: 2 s}, tolerance_percent: 3", "give one of them"),
     ],
 )
-def test_a_tolerance_that_cannot_be_used_is_told(tmp_path: Path, said: str, expected: str) -> None:
+def test_a_tolerance_that_cannot_be_used_is_told(tmp_path, said, expected):
     assert expected in mistake(tmp_path, f"first_step_time: {{{said}}}")
 
 
-def test_a_metric_of_the_log_says_how_it_is_read_and_judged(tmp_path: Path) -> None:
+def test_a_metric_of_the_log_says_how_it_is_read_and_judged(tmp_path):
     system = declared(
         tmp_path,
         f"peak: {{{RECORD}, unit: GB, printed_in: MiB, better: lower, statistic: max, node: each, "
@@ -138,9 +134,7 @@ def test_a_metric_of_the_log_says_how_it_is_read_and_judged(tmp_path: Path) -> N
         ("mfu: {}", "mfu", "flops_per_token"),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_what_to_do(
-    tmp_path: Path, metrics: str, key: str, told: str
-) -> None:
+def test_a_mistake_is_told_with_its_place_and_what_to_do(tmp_path, metrics, key, told):
     message = mistake(tmp_path, metrics)
     assert message.startswith(f"$.metrics.{key}: ")
     assert told in message

@@ -1,14 +1,12 @@
 """What differs between the accepted number, the last good night and tonight, and in which order."""
 
-from __future__ import annotations
-
 import pytest
 from growth import calls_of
 from msgspec.structs import replace
 
 from pytest_dlperf.model.command_lines import GIVEN, side_by_side
 from pytest_dlperf.model.differences import ABSENT, MeasuredOn, Sides, differences_of
-from pytest_dlperf.model.judgement import Difference, DifferenceKind
+from pytest_dlperf.model.judgement import DifferenceKind
 from pytest_dlperf.model.measurement import LaunchFacts
 
 TRAIN = ("{python}", "-m", "torch.distributed.run", "train.py", "--batch-size", "128", "--amp")
@@ -28,31 +26,31 @@ BEFORE = MeasuredOn(
 )
 
 
-def launched(**changes: object) -> MeasuredOn:
+def launched(**changes):
     assert BEFORE.launch is not None
     return replace(BEFORE, launch=replace(BEFORE.launch, **changes))
 
 
-def arguments(*others: str) -> MeasuredOn:
+def arguments(*others):
     return launched(arguments=others)
 
 
 def changed(
-    tonight: MeasuredOn,
+    tonight,
     *,
-    accepted: MeasuredOn | None = BEFORE,
-    last_good: MeasuredOn | None = BEFORE,
-    **others: MeasuredOn | None,
-) -> list[Difference]:
+    accepted=BEFORE,
+    last_good=BEFORE,
+    **others,
+):
     sides = Sides(accepted=accepted, last_good=last_good, tonight=tonight, **others)
     return list(differences_of(sides))
 
 
-def told(differences: list[Difference]) -> list[tuple[str, str | None, str | None]]:
+def told(differences):
     return [(one.name, one.last_good, one.tonight) for one in differences]
 
 
-def test_sides_that_are_equal_or_unknown_do_not_differ() -> None:
+def test_sides_that_are_equal_or_unknown_do_not_differ():
     assert changed(BEFORE) == []
     assert changed(MeasuredOn()) == []
     assert changed(BEFORE, accepted=None, last_good=MeasuredOn()) == []
@@ -84,9 +82,7 @@ def test_sides_that_are_equal_or_unknown_do_not_differ() -> None:
         pytest.param((*TRAIN, "model.lr=-1e-3"), ("model.lr", ABSENT, "-1e-3"), id="an override"),
     ],
 )
-def test_a_changed_argument_is_told_by_its_name_alone(
-    tonight: tuple[str, ...], difference: tuple[str, str, str]
-) -> None:
+def test_a_changed_argument_is_told_by_its_name_alone(tonight, difference):
     (first, *others) = changed(arguments(*tonight))
 
     assert told([first]) == [difference]
@@ -94,25 +90,25 @@ def test_a_changed_argument_is_told_by_its_name_alone(
     assert len(others) == (1 if "-3" in tonight else 0)
 
 
-def test_the_order_of_options_and_the_way_a_value_is_joined_do_not_differ() -> None:
+def test_the_order_of_options_and_the_way_a_value_is_joined_do_not_differ():
     same = (*TRAIN[:4], "--amp", "--batch-size=128")
 
     assert changed(arguments(*same)) == []
 
 
-def test_of_an_option_given_several_times_the_new_values_are_told() -> None:
+def test_of_an_option_given_several_times_the_new_values_are_told():
     lines = [("mpirun", "-x", "PATH", "-x", "LD_LIBRARY_PATH"), ("mpirun", "-x", "PATH", "-x", "A")]
 
     assert dict(side_by_side(lines))["-x"] == ("LD_LIBRARY_PATH", "A")
 
 
-def test_an_option_more_with_a_value_that_another_has_keeps_its_value() -> None:
+def test_an_option_more_with_a_value_that_another_has_keeps_its_value():
     lines = [("run", "--plan", "a", "--kind", "b"), ("run", "--plan", "a", "--kind", "a")]
 
     assert dict(side_by_side(lines))["--kind"] == ("b", "a")
 
 
-def test_of_a_shell_s_script_the_changed_word_is_told() -> None:
+def test_of_a_shell_s_script_the_changed_word_is_told():
     script = "cd /opt/training && OMP_NUM_THREADS={} torchrun train.py --lr {} 'a b'"
     lines = [("bash", "-lc", script.format(*values)) for values in (("4", "0.1"), ("8", "0.2"))]
 
@@ -121,7 +117,7 @@ def test_of_a_shell_s_script_the_changed_word_is_told() -> None:
     assert found == {"OMP_NUM_THREADS": ("4", "8"), "--lr": ("0.1", "0.2")}
 
 
-def test_of_ten_thousand_words_that_come_again_and_again_the_new_one_is_told() -> None:
+def test_of_ten_thousand_words_that_come_again_and_again_the_new_one_is_told():
     before = [f"word{(number * 7) % 53}" for number in range(10_000)]
 
     found = list(side_by_side([before, [*before[:5000], "new", *before[5001:]]]))
@@ -132,10 +128,10 @@ def test_of_ten_thousand_words_that_come_again_and_again_the_new_one_is_told() -
 
 
 @pytest.mark.parametrize("others", [53, 47])
-def test_the_work_grows_with_the_words_of_a_line_and_no_faster(others: int) -> None:
+def test_the_work_grows_with_the_words_of_a_line_and_no_faster(others):
     """All pairs of equal words would be four times as many."""
 
-    def calls(words: int) -> int:
+    def calls(words):
         before = [f"word{(number * 7) % 53}" for number in range(words)]
         after = [f"word{(number * 3) % others}" for number in range(words)]
         return calls_of(lambda: list(side_by_side([before, after])))
@@ -143,7 +139,7 @@ def test_the_work_grows_with_the_words_of_a_line_and_no_faster(others: int) -> N
     assert calls(6000) < 2.5 * calls(3000)
 
 
-def test_words_keep_their_place_when_others_come_before_them() -> None:
+def test_words_keep_their_place_when_others_come_before_them():
     lines = [("run", "data", "out"), ("run", "fast", "data", "out"), None]
 
     found = dict(side_by_side(lines))
@@ -152,7 +148,7 @@ def test_words_keep_their_place_when_others_come_before_them() -> None:
     assert ("out", "out", None) in found.values()
 
 
-def test_what_came_with_the_change_goes_before_what_differed_already() -> None:
+def test_what_came_with_the_change_goes_before_what_differed_already():
     last_good = launched(environment={"NCCL_DEBUG": "INFO"})
     tonight = replace(last_good, software={**BEFORE.software, "numpy": "2.2"})
 
@@ -166,7 +162,7 @@ def test_what_came_with_the_change_goes_before_what_differed_already() -> None:
     assert found[2].accepted == "WARN"
 
 
-def test_by_hand_goes_before_software_and_software_before_hosts() -> None:
+def test_by_hand_goes_before_software_and_software_before_hosts():
     tonight = replace(
         launched(arguments=(*TRAIN, "--delay", "9"), environment={"NCCL_DEBUG": "INFO"}),
         commits={"megatron": "bbbbbbbbbbbbbbbbbbbbb"},
@@ -186,8 +182,8 @@ def test_by_hand_goes_before_software_and_software_before_hosts() -> None:
     ]
 
 
-def test_what_is_another_value_each_night_is_not_what_somebody_has_changed() -> None:
-    def night(number: str, level: str) -> MeasuredOn:
+def test_what_is_another_value_each_night_is_not_what_somebody_has_changed():
+    def night(number, level):
         return launched(environment={"RUN_NAME": f"nightly-{number}", "NCCL_DEBUG": level})
 
     sides = [night(number, "WARN") for number in "12"]
@@ -196,7 +192,7 @@ def test_what_is_another_value_each_night_is_not_what_somebody_has_changed() -> 
     assert [one.name for one in found] == ["NCCL_DEBUG", "RUN_NAME"]
 
 
-def test_what_the_accepted_launch_lacked_is_set_by_hand_though_it_has_changed_since() -> None:
+def test_what_the_accepted_launch_lacked_is_set_by_hand_though_it_has_changed_since():
     last_good = replace(arguments(*TRAIN, "--delay-ms=45"), commit="1" * 12)
     tonight = replace(arguments(*TRAIN, "--delay-ms=10"), commit="2" * 12)
 
@@ -205,7 +201,7 @@ def test_what_the_accepted_launch_lacked_is_set_by_hand_though_it_has_changed_si
     assert [one.name for one in found] == ["--delay-ms", "suite"]
 
 
-def test_what_changed_after_the_number_has_not_come_with_it() -> None:
+def test_what_changed_after_the_number_has_not_come_with_it():
     tonight = replace(BEFORE, software={**BEFORE.software, "torch": "2.9.1", "nccl": "2.28"})
     first_bad = replace(BEFORE, software={**BEFORE.software, "nccl": "2.28"})
 
@@ -214,13 +210,13 @@ def test_what_changed_after_the_number_has_not_come_with_it() -> None:
     assert [(one.name, one.came_with_it) for one in found] == [("nccl", True), ("torch", False)]
 
 
-def test_what_was_changed_back_is_no_suspect() -> None:
+def test_what_was_changed_back_is_no_suspect():
     first_bad = replace(BEFORE, hosts=("node1", "node9"))
 
     assert changed(BEFORE, since=first_bad) == []
 
 
-def test_what_is_as_accepted_again_is_less_suspicious_than_what_is_new() -> None:
+def test_what_is_as_accepted_again_is_less_suspicious_than_what_is_new():
     last_good = launched(environment={"NCCL_DEBUG": "INFO", "HF_TOKEN": "***"})
     tonight = replace(BEFORE, hosts=("node1", "node3"))
 
@@ -229,7 +225,7 @@ def test_what_is_as_accepted_again_is_less_suspicious_than_what_is_new() -> None
     assert [one.name for one in found] == ["hosts", "NCCL_DEBUG"]
 
 
-def test_of_many_hosts_the_new_and_the_gone_are_told() -> None:
+def test_of_many_hosts_the_new_and_the_gone_are_told():
     nodes = [f"node{number:02}" for number in range(1, 33)]
     good = replace(BEFORE, hosts=tuple(nodes))
     tonight = replace(BEFORE, hosts=("spare1", *reversed(nodes[1:])))
@@ -240,14 +236,14 @@ def test_of_many_hosts_the_new_and_the_gone_are_told() -> None:
     assert found.tonight == "spare1 and 31 more"
 
 
-def test_a_checkout_of_trainer_and_system_files_is_told_once_as_the_trainers() -> None:
+def test_a_checkout_of_trainer_and_system_files_is_told_once_as_the_trainers():
     good = MeasuredOn(commit="a" * 12, commits={"code": "a" * 40})
     tonight = MeasuredOn(commit="b" * 12, commits={"code": "b" * 40})
 
     assert [one.name for one in changed(tonight, accepted=None, last_good=good)] == ["code"]
 
 
-def test_a_side_whose_launch_nobody_knows_is_told_from_one_that_lacks_it() -> None:
+def test_a_side_whose_launch_nobody_knows_is_told_from_one_that_lacks_it():
     tonight = launched(environment={**LAUNCH.environment, "EMPTY": ""})
 
     (found,) = changed(tonight, accepted=replace(BEFORE, launch=None))
@@ -255,7 +251,7 @@ def test_a_side_whose_launch_nobody_knows_is_told_from_one_that_lacks_it() -> No
     assert (found.accepted, found.last_good, found.tonight) == (None, ABSENT, "''")
 
 
-def test_hosts_of_the_accepted_number_are_less_suspicious_than_new_software() -> None:
+def test_hosts_of_the_accepted_number_are_less_suspicious_than_new_software():
     good = replace(BEFORE, hosts=("node3",))
     tonight = replace(BEFORE, hosts=("node1",), software={**BEFORE.software, "numpy": "2.2"})
 

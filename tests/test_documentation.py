@@ -1,7 +1,5 @@
 """The documents say what is true: their tables, their links, their commands and their example."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -10,13 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 from fault_matrix.faults import FAULTS
-from suites import Suite
 
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.config.cluster import Cluster, find_cluster
 from pytest_dlperf.config.launch_variables import LaunchVariables, check_assignments, resolve
 from pytest_dlperf.config.slurm_container import EVERY_SYSTEM_TAKES
-from pytest_dlperf.config.systems import System, load_systems
+from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.config.template import FIELDS
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.plan import Node, plan_run
@@ -36,21 +33,20 @@ SYSTEMS = ROOT / "docs" / "systems.md"
 DOCUMENTS = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 
 
-def table(document: Path, heading: str) -> list[list[str]]:
+def table(document, heading):
     """The rows of the first table behind a text, cell by cell, without their headings."""
     behind = document.read_text(encoding="utf-8").partition(heading)[2]
     assert behind, f"{document.name} has no {heading!r}"
     lines = re.search(r"^\|.*\n\|-.*\n((?:\|.*\n)+)", behind, re.MULTILINE)
-    assert lines is not None
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in lines[1].splitlines()]
 
 
-def words(document: Path, heading: str) -> list[str]:
+def words(document, heading):
     """The first column of a table, without back quotes and braces."""
     return [row[0].strip("`{}") for row in table(document, heading)]
 
 
-def example(name: str, document: Path = ADDING) -> str:
+def example(name, document=ADDING):
     """The block of the document that is marked with this name."""
     pattern = rf"<!-- example: {re.escape(name)} -->\n```\w+\n(.*?)^```$"
     blocks = re.findall(pattern, document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
@@ -61,7 +57,7 @@ def example(name: str, document: Path = ADDING) -> str:
 # ------------------------------------------------------------------- tables against the code
 
 
-def test_every_built_in_metric_is_documented_and_none_else() -> None:
+def test_every_built_in_metric_is_documented_and_none_else():
     rows = table(METRICS, "<!-- names: built-in metrics -->")
     assert {row[0].strip("`"): row[2] for row in rows} == {
         name: metric.better.value
@@ -70,7 +66,7 @@ def test_every_built_in_metric_is_documented_and_none_else() -> None:
     }
 
 
-def test_the_metrics_that_are_shown_can_be_read(tmp_path: Path) -> None:
+def test_the_metrics_that_are_shown_can_be_read(tmp_path):
     file = tmp_path / "system.yaml"
     file.write_text(example("metrics", METRICS), encoding="utf-8")
     (system,) = load_systems([file], BUILTIN_FORMATS).values()
@@ -79,17 +75,17 @@ def test_the_metrics_that_are_shown_can_be_read(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_every_placeholder_of_a_launch_is_documented_and_none_else() -> None:
+def test_every_placeholder_of_a_launch_is_documented_and_none_else():
     rows = table(ADDING, "<!-- names: placeholders -->")
     named = [name for row in rows for name in re.findall(r"`{(\w+)}`", row[0])]
     assert sorted(named) == sorted(FIELDS)
 
 
-def test_what_every_system_takes_is_documented() -> None:
+def test_what_every_system_takes_is_documented():
     assert words(ADDING, "<!-- names: set for every system -->") == list(EVERY_SYSTEM_TAKES)
 
 
-def test_the_kinds_of_accelerators_and_their_variables_are_listed() -> None:
+def test_the_kinds_of_accelerators_and_their_variables_are_listed():
     rows = table(CLUSTERS, "<!-- names: kinds of accelerators -->")
     named = [(row[0].strip("`"), re.findall(r"`(\w+)`", row[2])) for row in rows]
     assert named == [
@@ -97,7 +93,7 @@ def test_the_kinds_of_accelerators_and_their_variables_are_listed() -> None:
     ]
 
 
-def system_with(launch: str, folder: Path) -> System:
+def system_with(launch, folder):
     """A system with the launch that is written in an example."""
     whole = {
         "framework": "a",
@@ -121,18 +117,18 @@ def system_with(launch: str, folder: Path) -> System:
 
 
 @pytest.mark.parametrize("name", ["json", "file", "facts"])
-def test_the_examples_of_formats_can_be_read(name: str, tmp_path: Path) -> None:
+def test_the_examples_of_formats_can_be_read(name, tmp_path):
     said = yaml.safe_load(example(name, LOGS))
     log = said.get("log") or {"name": "own", **said}
     assert system_with(json.dumps({"log": log}), tmp_path).log_format.name == "system"
 
 
 @pytest.mark.parametrize("name", ["where cases differ", "what a system needs"])
-def test_the_examples_of_a_launch_can_be_read(name: str, tmp_path: Path) -> None:
+def test_the_examples_of_a_launch_can_be_read(name, tmp_path):
     assert system_with(example(name), tmp_path).launch is not None
 
 
-def test_the_example_of_a_cluster_sets_what_the_example_of_a_system_needs(tmp_path: Path) -> None:
+def test_the_example_of_a_cluster_sets_what_the_example_of_a_system_needs(tmp_path):
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "cluster.yaml").write_text(example("what a cluster sets"))
     cluster = find_cluster(tmp_path, "ours")
@@ -147,7 +143,7 @@ def test_the_example_of_a_cluster_sets_what_the_example_of_a_system_needs(tmp_pa
     )
 
 
-def test_the_variables_of_the_shipped_systems_are_documented() -> None:
+def test_the_variables_of_the_shipped_systems_are_documented():
     systems = load_systems(sorted(ROOT.glob("bench_tests/systems/*.yaml")), BUILTIN_FORMATS)
     rows = table(SYSTEMS, "<!-- names: variables of the shipped systems -->")
     assert {row[0].strip("`"): re.findall(r"`(\w+)`", row[1]) for row in rows} == {
@@ -157,7 +153,7 @@ def test_the_variables_of_the_shipped_systems_are_documented() -> None:
     }
 
 
-def test_the_launch_on_a_head_node_is_one_command_for_all_nodes(tmp_path: Path) -> None:
+def test_the_launch_on_a_head_node_is_one_command_for_all_nodes(tmp_path):
     system = system_with(example("head node"), tmp_path)
     assert system.launch is not None
     (command,) = plan_run(
@@ -188,7 +184,7 @@ def test_the_launch_on_a_head_node_is_one_command_for_all_nodes(tmp_path: Path) 
     assert (command.host, command.environment) == ("h0", {"CUDA_VISIBLE_DEVICES": "0,1,2,3"})
 
 
-def test_every_log_format_and_group_is_documented_and_none_else() -> None:
+def test_every_log_format_and_group_is_documented_and_none_else():
     assert words(LOGS, "<!-- names: log formats -->") == list(BUILTIN_FORMATS)
     groups = ["step", "epoch", "rank", *TIMING_GROUPS]
     assert words(LOGS, "<!-- names: groups -->") == groups
@@ -198,7 +194,7 @@ def test_every_log_format_and_group_is_documented_and_none_else() -> None:
     )
 
 
-def test_settling_steps_are_documented() -> None:
+def test_settling_steps_are_documented():
     document = " ".join(ADDING.read_text(encoding="utf-8").split())
     shifted = {f.name: f.settling_steps for f in BUILTIN_FORMATS.values() if f.settling_steps}
     sentence = ", ".join(f"`{name}` by {steps}" for name, steps in shifted.items())
@@ -209,7 +205,7 @@ def test_settling_steps_are_documented() -> None:
 
 
 @pytest.mark.parametrize("name", ["main-job", "tests-command"])
-def test_the_readme_has_each_command_once(name: str) -> None:
+def test_the_readme_has_each_command_once(name):
     text = README.read_text(encoding="utf-8")
     assert text.count(f"<!-- {name} -->") == 1
     block = re.search(rf"<!-- {name} -->\n```sh\n(.+)\n```\n", text)
@@ -217,7 +213,7 @@ def test_the_readme_has_each_command_once(name: str) -> None:
     assert ".venv/bin/pytest" in block[1]
 
 
-def test_the_system_file_of_the_readme_is_whole(tmp_path: Path) -> None:
+def test_the_system_file_of_the_readme_is_whole(tmp_path):
     """With the metrics that it shows beside it."""
     shown = re.findall(r"^```yaml\n(.*?)^```$", README.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     file = tmp_path / "own.yaml"
@@ -228,20 +224,20 @@ def test_the_system_file_of_the_readme_is_whole(tmp_path: Path) -> None:
     ]
 
 
-def prose(document: Path) -> str:
+def prose(document):
     """A document without its blocks of code."""
     text = document.read_text(encoding="utf-8")
     return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
-def anchors(document: Path) -> set[str]:
+def anchors(document):
     """The names that a document's headings have in links."""
     headings = re.findall(r"^#+ (.+)$", prose(document), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
-def test_links_between_documents_lead_somewhere(document: Path) -> None:
+def test_links_between_documents_lead_somewhere(document):
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(document)):
         if re.match(r"[a-z]+:", target):
             continue
@@ -253,7 +249,7 @@ def test_links_between_documents_lead_somewhere(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
-def test_files_that_the_documents_name_exist(document: Path) -> None:
+def test_files_that_the_documents_name_exist(document):
     names = re.findall(
         r"(?<![\w/.])((?:tests|benchmarks|pytest_dlperf|docs|\.ci)/[\w./-]*\w)",
         document.read_text(encoding="utf-8"),
@@ -265,10 +261,9 @@ def test_files_that_the_documents_name_exist(document: Path) -> None:
 # --------------------------------------------------------------------------- baselines
 
 
-def test_the_baseline_file_that_is_shown_can_be_read(tmp_path: Path) -> None:
+def test_the_baseline_file_that_is_shown_can_be_read(tmp_path):
     text = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8")
     block = re.search(r"^```yaml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    assert block is not None
     name = yaml.safe_load(block[1])["system"]
     (tmp_path / f"{name}.yaml").write_text(block[1], encoding="utf-8")
     cluster = Cluster(name="shown", directory=tmp_path, estimator=Estimator.STEADY)
@@ -286,7 +281,7 @@ def test_the_baseline_file_that_is_shown_can_be_read(tmp_path: Path) -> None:
 @pytest.mark.alone
 @pytest.mark.ci
 @pytest.mark.slow
-def test_the_worked_example_is_recorded_and_gated_and_a_slow_down_is_caught(suite: Suite) -> None:
+def test_the_worked_example_is_recorded_and_gated_and_a_slow_down_is_caught(suite):
     for name in ("trainers/line.py", "bench_tests/systems/plain-line.yaml"):
         file = suite.path / name
         file.parent.mkdir(exist_ok=True)
@@ -327,7 +322,7 @@ def test_the_worked_example_is_recorded_and_gated_and_a_slow_down_is_caught(suit
     assert read.parseoutcomes()["failed"] >= 2
 
 
-def test_the_table_of_faults_has_all_of_the_matrix() -> None:
+def test_the_table_of_faults_has_all_of_the_matrix():
     rows = table(ROOT / "docs" / "faults.md", "# What is left")
     assert [row[0] for row in rows] == [fault.name for fault in FAULTS]
     for row, fault in zip(rows, FAULTS, strict=True):

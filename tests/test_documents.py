@@ -1,7 +1,5 @@
 """Numbers by key in whole documents: what is read, what is passed over, and what is told."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_dlperf.formats.documents import CsvTable, JsonTree
@@ -9,7 +7,7 @@ from pytest_dlperf.formats.documents import CsvTable, JsonTree
 BOM = "\ufeff"
 
 
-def read(tree: JsonTree | CsvTable, text: str) -> tuple[list[str], list[str]]:
+def read(tree, text):
     """The values that are found, and the problems."""
     found = list(tree.find(text.encode()))
     values = [one.match["value"] or b"" for one in found if one.problem is None]
@@ -33,7 +31,7 @@ SUM = JsonTree(keys={"value": "bw"}, where={"op": "sum"})
         ('{"bw": 1, "bw": 1}', ["1"]),
     ],
 )
-def test_lines_that_are_no_documents_are_passed_over(text: str, values: list[str]) -> None:
+def test_lines_that_are_no_documents_are_passed_over(text, values):
     assert read(BW, text) == (values, [])
 
 
@@ -48,13 +46,13 @@ def test_lines_that_are_no_documents_are_passed_over(text: str, values: list[str
         '[{"a": 1}, {',
     ],
 )
-def test_a_last_document_that_is_cut_off_is_told(cut: str) -> None:
+def test_a_last_document_that_is_cut_off_is_told(cut):
     values, [problem] = read(BW, f'{{"bw": 1}}\n{cut}')
     assert values == ["1"]
     assert "cut off" in problem
 
 
-def test_a_key_that_is_there_twice_with_two_values_is_told() -> None:
+def test_a_key_that_is_there_twice_with_two_values_is_told():
     assert read(BW, '{"bw": 1, "bw": 2}') == ([], ["bw is there twice"])
     _, [why] = read(BW, '{"bw": {"at": 1, "at": 2}}')
     assert "there twice" in why
@@ -64,7 +62,7 @@ def test_a_key_that_is_there_twice_with_two_values_is_told() -> None:
     assert read(BW, '{"n": 1, "n": 2, "bw": 3}') == (["3"], [])
 
 
-def test_a_document_that_is_looked_for_has_to_have_the_key() -> None:
+def test_a_document_that_is_looked_for_has_to_have_the_key():
     text = '{"op": "sum", "bw": 1}\n{"op": "max"}\n{"op": "sum", "gb": 2}\n'
     values, [problem] = read(SUM, text)
     assert values == ["1"]
@@ -82,12 +80,12 @@ TABLE = CsvTable(keys={"value": "bw", "size": "size"})
         (f"begins\n{BOM}size,op,bw\n8,sum,1.5", ["1.5"]),
     ],
 )
-def test_lines_that_are_no_rows_are_passed_over(text: str, values: list[str]) -> None:
+def test_lines_that_are_no_rows_are_passed_over(text, values):
     assert read(TABLE, text) == (values, [])
 
 
 @pytest.mark.parametrize("row", ["16,sum,3,05\n", "16,sum,3.5,x\n", "16,su"])
-def test_a_row_of_too_many_cells_or_cut_off_is_told(row: str) -> None:
+def test_a_row_of_too_many_cells_or_cut_off_is_told(row):
     values, [problem] = read(TABLE, f"size,op,bw\n8,sum,1.5\n{row}")
     assert values == ["1.5"]
     assert problem == f"a row has {row.count(',') + 1} cells, the line above it 3"

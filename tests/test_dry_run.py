@@ -1,14 +1,11 @@
 """A dry run: each node's exact command, and nothing is run."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import sys
 
 import pytest
-from suites import Suite
 from trainers import SYSTEM, TinySystem
 
 pytestmark = pytest.mark.in_process
@@ -24,9 +21,7 @@ print(json.dumps({{"arguments": sys.argv[1:], "folder": os.getcwd(), "own": os.e
 """
 
 
-def test_every_node_s_command_is_printed_and_nothing_is_run(
-    suite: Suite, workers: list[str]
-) -> None:
+def test_every_node_s_command_is_printed_and_nothing_is_run(suite, workers):
     tiny = TinySystem(suite)
     trainer = tiny.folder / "train.py"
 
@@ -54,7 +49,7 @@ def test_every_node_s_command_is_printed_and_nothing_is_run(
     assert not (suite.path / ".dlperf").exists()
 
 
-def test_a_printed_command_does_in_a_shell_what_the_run_would_do(suite: Suite) -> None:
+def test_a_printed_command_does_in_a_shell_what_the_run_would_do(suite):
     """Whatever the values hold, each stays one argument and is not read by the shell."""
     work = suite.path / "it's a folder"
     work.mkdir()
@@ -97,7 +92,7 @@ def test_a_printed_command_does_in_a_shell_what_the_run_would_do(suite: Suite) -
 
 
 @pytest.mark.ssh
-def test_no_host_is_asked_for_a_plan(suite: Suite) -> None:
+def test_no_host_is_asked_for_a_plan(suite):
     """They are names in the user's ssh configuration, of machines that are not there."""
     TinySystem(suite)
     configuration = suite.path / "ssh_config"
@@ -115,7 +110,7 @@ def test_no_host_is_asked_for_a_plan(suite: Suite) -> None:
     )
 
 
-def test_secrets_are_masked(suite: Suite) -> None:
+def test_secrets_are_masked(suite):
     TinySystem(suite)
     result = suite.run(
         "-k", "throughput and tiny and 1n1g", "--dlperf-dry-run",
@@ -128,7 +123,7 @@ def test_secrets_are_masked(suite: Suite) -> None:
     assert "swordfish" not in result.stdout.str() + result.stderr.str()
 
 
-def test_a_case_that_cannot_be_launched_is_listed_with_the_reason(suite: Suite) -> None:
+def test_a_case_that_cannot_be_launched_is_listed_with_the_reason(suite):
     TinySystem(suite, alone=False)
     result = suite.run(
         "-k", "throughput and (tiny or arcface and 1n1g)", "--dlperf-dry-run", *HOSTS[:3],
@@ -141,8 +136,8 @@ def test_a_case_that_cannot_be_launched_is_listed_with_the_reason(suite: Suite) 
 
 
 def test_with_hosts_a_case_is_measured_before_its_other_metrics_are_asked_for(
-    suite: Suite,
-) -> None:
+    suite,
+):
     """The largest gangs first; what a speedup is over has mostly been measured by its turn."""
     suite.pytester.makeconftest(
         "def pytest_collection_finish(session):\n"
@@ -197,8 +192,8 @@ def pytest_dlperf_allocators(cluster):
     ],
 )
 def test_options_of_an_engine_that_a_plugin_adds_reach_it_by_its_name(
-    suite: Suite, launch: str, cluster: str, options: tuple[str, ...], submitted: str
-) -> None:
+    suite, launch, cluster, options, submitted
+):
     TinySystem(suite, launch=[launch])
     (suite.path / "conftest.py").write_text(PBS, encoding="utf-8")
     if cluster:
@@ -215,7 +210,7 @@ def test_options_of_an_engine_that_a_plugin_adds_reach_it_by_its_name(
     result.stdout.fnmatch_lines([f"  | {submitted}"])
 
 
-def test_an_option_that_no_engine_takes_is_told_with_the_nearest(suite: Suite) -> None:
+def test_an_option_that_no_engine_takes_is_told_with_the_nearest(suite):
     TinySystem(suite, launch=["engines: {pbs: {quue: gpu}}"])
     (suite.path / "conftest.py").write_text(PBS, encoding="utf-8")
 

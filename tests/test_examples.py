@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,9 +19,7 @@ from typing import Any
 import pytest
 import yaml
 from clusters.processes import wait_until
-from clusters.slurm import Slurm
 from notice_servers import Forge, web_server
-from suites import Command, Suite
 from test_notices import red
 from trainers import SYSTEM, TinySystem
 
@@ -128,9 +126,8 @@ entries:
 MAIN = "import sys; from pytest_dlperf.command.main import main; sys.exit(main())"
 
 
-def load(name: str) -> dict[Any, Any]:
-    document: dict[Any, Any] = yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))
-    return document
+def load(name):
+    return yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +143,7 @@ class Step:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def github_jobs(name: str) -> dict[str, list[Step]]:
+def github_jobs(name):
     return {
         job_name: [
             Step(
@@ -168,14 +165,14 @@ def github_jobs(name: str) -> dict[str, list[Step]]:
     }
 
 
-def gitlab_job(name: str) -> dict[str, Any]:
+def gitlab_job(name):
     """A job with what it takes from the one it extends."""
     document = load("gitlab-ci.yml")
     job = document[name]
     return merged(document[job["extends"]], job) if "extends" in job else job
 
 
-def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def merged(below, above):
     """What GitLab makes of ``extends``: tables are merged, all else is replaced."""
     both = dict(below)
     for key, value in above.items():
@@ -184,7 +181,7 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return both
 
 
-def scripts() -> Iterator[tuple[str, str]]:
+def scripts():
     """Every script in the examples, with its file."""
     for name in GITHUB:
         for steps in github_jobs(name).values():
@@ -199,7 +196,7 @@ def scripts() -> Iterator[tuple[str, str]]:
         yield "README.md", block
 
 
-def commands(program: str) -> list[tuple[str, list[str]]]:
+def commands(program):
     """The arguments of every call of a program in the examples, each with its file."""
     found = []
     for name, script in scripts():
@@ -213,14 +210,14 @@ def commands(program: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-def is_named_only(words: Sequence[str]) -> bool:
+def is_named_only(words):
     return "pip" in words
 
 
 # --------------------------------------------------------------------- what stands in them
 
 
-def test_every_example_is_listed_with_what_to_change() -> None:
+def test_every_example_is_listed_with_what_to_change():
     listed = re.findall(
         r"^\| \[`([^`]+)`\]\(\1\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE
     )
@@ -232,7 +229,7 @@ def test_every_example_is_listed_with_what_to_change() -> None:
 
 
 @pytest.mark.ci
-def test_every_option_that_they_give_exists(suite: Suite) -> None:
+def test_every_option_that_they_give_exists(suite):
     known = suite.run("--help").stdout.str()
 
     given = {word.partition("=")[0] for _, words in commands("pytest") for word in words}
@@ -253,7 +250,7 @@ def test_every_option_that_they_give_exists(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize("name", GITHUB)
-def test_a_workflow_of_github_is_whole_and_takes_no_more_than_it_needs(name: str) -> None:
+def test_a_workflow_of_github_is_whole_and_takes_no_more_than_it_needs(name):
     document = load(name)
     text = (EXAMPLES / name).read_text(encoding="utf-8")
     # YAML 1.1 takes the word "on" for true.
@@ -287,7 +284,7 @@ def test_a_workflow_of_github_is_whole_and_takes_no_more_than_it_needs(name: str
     assert with_secrets == (["Tell the team"] if name == GITHUB[0] else [])
 
 
-def test_actions_are_pinned_one_commit_each_with_its_version() -> None:
+def test_actions_are_pinned_one_commit_each_with_its_version():
     text = "".join((EXAMPLES / name).read_text(encoding="utf-8") for name in GITHUB)
     uses = re.findall(r"uses: (.*)", text)
     pinned = [
@@ -300,7 +297,7 @@ def test_actions_are_pinned_one_commit_each_with_its_version() -> None:
     assert len(commits) == 4
 
 
-def test_the_nightly_gate_comes_by_itself_one_at_a_time_and_is_strict() -> None:
+def test_the_nightly_gate_comes_by_itself_one_at_a_time_and_is_strict():
     document = load("github-nightly.yml")
 
     nights = [schedule["cron"] for schedule in document[True]["schedule"]]
@@ -334,14 +331,13 @@ def test_waits():
 
 
 @pytest.mark.parametrize("name", ["github-nightly.yml", "gitlab-ci.yml"])
-def test_the_limit_of_a_nightly_gate_interrupts_the_session_alone(suite: Suite, name: str) -> None:
+def test_the_limit_of_a_nightly_gate_interrupts_the_session_alone(suite, name):
     """What timeout sends to all processes, the session is sent twice, and its workers too."""
     [limit] = [
         re.search(r"timeout ([^\n]*) 11h", script)
         for file, script in scripts()
         if file == name and "timeout" in script
     ]
-    assert limit is not None
     (suite.path / "test_waits.py").write_text(WAITS, encoding="utf-8")
     with subprocess.Popen(
         [TIMEOUT, *limit[1].split(), "60", sys.executable, "-m", "pytest", "test_waits.py"],
@@ -358,7 +354,7 @@ def test_the_limit_of_a_nightly_gate_interrupts_the_session_alone(suite: Suite, 
     assert not (suite.path / "told.txt").exists()
 
 
-def test_baselines_are_extended_in_one_night_of_the_week_or_by_hand() -> None:
+def test_baselines_are_extended_in_one_night_of_the_week_or_by_hand():
     triggers = load("github-nightly.yml")[True]
     steps = load("github-nightly.yml")["jobs"]["gate"]["steps"]
     [gate] = [step for step in steps if step.get("name") == "Gate"]
@@ -371,7 +367,7 @@ def test_baselines_are_extended_in_one_night_of_the_week_or_by_hand() -> None:
         assert "git push" not in (EXAMPLES / text).read_text(encoding="utf-8")
 
 
-def test_the_history_is_kept_of_red_nights_too_and_under_a_key_of_its_own() -> None:
+def test_the_history_is_kept_of_red_nights_too_and_under_a_key_of_its_own():
     steps = github_jobs("github-nightly.yml")["gate"]
     [restore] = [step for step in steps if "cache/restore" in step.uses]
     [save] = [step for step in steps if "cache/save" in step.uses]
@@ -388,7 +384,7 @@ def test_the_history_is_kept_of_red_nights_too_and_under_a_key_of_its_own() -> N
     assert load("gitlab-ci.yml")["variables"]["DLPERF_HISTORY"] == str(database)
 
 
-def test_a_pull_request_gets_no_secrets_and_runs_when_somebody_says_so() -> None:
+def test_a_pull_request_gets_no_secrets_and_runs_when_somebody_says_so():
     triggers = load("github-pull-request.yml")[True]
 
     assert set(triggers) == {"pull_request", "workflow_dispatch"}
@@ -401,7 +397,7 @@ def test_a_pull_request_gets_no_secrets_and_runs_when_somebody_says_so() -> None
     assert job["runs-on"] == "ubuntu-latest"  # a machine of one's own needs a condition more
 
 
-def test_gitlab_shows_the_tests_and_the_page_also_of_red_jobs() -> None:
+def test_gitlab_shows_the_tests_and_the_page_also_of_red_jobs():
     for name in ("nightly", "merge-request"):
         job = gitlab_job(name)
         artifacts = job["artifacts"]
@@ -416,7 +412,7 @@ def test_gitlab_shows_the_tests_and_the_page_also_of_red_jobs() -> None:
     assert pages["needs"] == ["nightly"]
 
 
-def test_a_comment_belongs_to_the_workflow_that_it_tells_of() -> None:
+def test_a_comment_belongs_to_the_workflow_that_it_tells_of():
     assert load(COMMENT)[True]["workflow_run"]["workflows"] == [load(GITHUB[1])["name"]]
     [upload] = [step for step in github_jobs(GITHUB[1])["compare"] if "upload" in step.uses]
     [download] = [step for step in github_jobs(COMMENT)["comment"] if "download" in step.uses]
@@ -425,7 +421,7 @@ def test_a_comment_belongs_to_the_workflow_that_it_tells_of() -> None:
 
 
 @pytest.mark.parametrize(("name", "script"), list(scripts()), ids=lambda value: str(value)[:30])
-def test_every_script_is_a_shell_s(name: str, script: str) -> None:
+def test_every_script_is_a_shell_s(name, script):
     checks = [[BASH, "-n"]]
     if shutil.which("shellcheck"):
         # The lines of a GitLab job are one shell's, but stand here one by one: a variable may be
@@ -442,7 +438,7 @@ def test_every_script_is_a_shell_s(name: str, script: str) -> None:
 class Checkout:
     """A repository with a tiny system alone, accepted on ``my-cluster`` and on this machine."""
 
-    def __init__(self, suite: Suite) -> None:
+    def __init__(self, suite):
         self.suite = suite
         systems = suite.path / "bench_tests" / "systems"
         shutil.rmtree(systems)
@@ -455,7 +451,7 @@ class Checkout:
         shutil.rmtree(suite.path / "baselines")
         (suite.path / "baselines").mkdir()
 
-    def accept(self) -> None:
+    def accept(self):
         """Accept how fast it is as the numbers of ``my-cluster``."""
         folder = self.path / "baselines" / "my-cluster"
         folder.mkdir()
@@ -465,7 +461,7 @@ class Checkout:
         self.git("init", "--quiet")
         self.commit("Accept")
 
-    def git(self, *words: str) -> str:
+    def git(self, *words):
         """Call Git in the checkout, as somebody."""
         who = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org")
         return subprocess.run(
@@ -473,31 +469,31 @@ class Checkout:
             cwd=self.path, capture_output=True, text=True, check=True,
         ).stdout.strip()  # fmt: skip
 
-    def commit(self, why: str) -> str:
+    def commit(self, why):
         """Commit what is there; give the commit."""
         self.git("add", "bench_tests", "trainer", "baselines", "tox.ini")
         self.git("commit", "--quiet", "--allow-empty", "--message", why)
         return self.git("rev-parse", "HEAD")
 
-    def start_in_the_checkout(self) -> None:
+    def start_in_the_checkout(self):
         """Have the system file name the training's script as that of a repository does."""
         own = self.path / "bench_tests" / "systems" / "own.yaml"
         text = own.read_text(encoding="utf-8").replace(f"{self.path}/trainer", "trainer")
         own.write_text(text, encoding="utf-8")
 
-    def commits(self, change: Callable[[], object]) -> tuple[str, str]:
+    def commits(self, change):
         """Commit what is there, make a change, and commit that too."""
         self.git("init", "--quiet")
         base = self.commit("Base")
         change()
         return base, self.commit("Head")
 
-    def sides(self, change: Callable[[], object]) -> None:
+    def sides(self, change):
         """Check out the base of a change and its head, as a workflow's first steps do."""
         for side, commit in zip(SIDES, self.commits(change), strict=True):
             self.git("worktree", "add", "--quiet", "--detach", side, commit)
 
-    def fetch_only(self, head: str) -> None:
+    def fetch_only(self, head):
         """Leave a runner's checkout: the head alone, with all else where it was fetched from."""
         origin = self.path.parent / f"{self.path.name}-origin.git"
         self.git("clone", "--quiet", "--bare", ".", str(origin))
@@ -507,19 +503,19 @@ class Checkout:
         self.git("fetch", "--quiet", "--depth", "1", "origin", head)
         self.git("reset", "--quiet", head)
 
-    def with_gh(self, **lists: Any) -> None:
+    def with_gh(self, **lists):
         """Have GitHub's program, with what it lists."""
         assert self.path_to_programs
         self.program("gh", GH.format(folder=self.programs))
         for name, listed in {"issue": [], **lists}.items():
             (self.programs / f"{name}.json").write_text(json.dumps(listed), encoding="utf-8")
 
-    def gh(self) -> list[str]:
+    def gh(self):
         """What GitHub's program was asked to write."""
         noted = self.programs / "gh.txt"
         return noted.read_text(encoding="utf-8").splitlines() if noted.exists() else []
 
-    def install(self, folder: str = ".") -> None:
+    def install(self, folder="."):
         """Do what installing does: have both programs in an environment of the checkout."""
         programs = self.path / folder / ".venv" / "bin"
         programs.mkdir(parents=True)
@@ -529,9 +525,7 @@ class Checkout:
             program.write_text(f'#!/bin/sh\nexec {sys.executable} {start} "$@"\n', encoding="utf-8")
             program.chmod(0o755)
 
-    def do(
-        self, script: str, environment: Mapping[str, str], folder: str = "."
-    ) -> subprocess.CompletedProcess[str]:
+    def do(self, script, environment, folder="."):
         """Run a script as a CI does."""
         return subprocess.run(
             [BASH, "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script],
@@ -545,7 +539,7 @@ class Checkout:
         )
 
     @property
-    def path_to_programs(self) -> str:
+    def path_to_programs(self):
         """A PATH whose ``python3 -m venv`` makes environments with our programs.
 
         Their pip notes what it was to install.
@@ -562,18 +556,18 @@ class Checkout:
             )
         return f"{self.programs}:{os.environ['PATH']}"
 
-    def program(self, name: str, script: str) -> None:
+    def program(self, name, script):
         """Put one more program where the scripts find it."""
         (self.programs / name).write_text(script, encoding="utf-8")
         (self.programs / name).chmod(0o755)
 
     @property
-    def installed(self) -> list[str]:
+    def installed(self):
         return (self.programs / "installed.txt").read_text(encoding="utf-8").splitlines()
 
-    def work(self, name: str, environment: Mapping[str, str]) -> dict[str, int]:
+    def work(self, name, environment):
         """Run the steps of a workflow as GitHub does; give the exit code of each that ran."""
-        codes: dict[str, int] = {}
+        codes = {}
         given = {**load(name).get("env", {}), **environment, "PATH": self.path_to_programs}
         [steps] = github_jobs(name).values()
         self.printed = ""
@@ -586,7 +580,7 @@ class Checkout:
             self.printed += done.stdout + done.stderr
         return codes
 
-    def gitlab(self, name: str, environment: Mapping[str, str]) -> int:
+    def gitlab(self, name, environment):
         """Run a job as GitLab does: one shell for it, one for what comes after. Give its code."""
         job = gitlab_job(name)
         variables = {**load("gitlab-ci.yml")["variables"], **job.get("variables", {})}
@@ -601,7 +595,7 @@ class Checkout:
         assert self.do("\n".join(job["after_script"]), {**given, **status}).returncode == 0
         return done.returncode
 
-    def uploads(self, name: str) -> list[str]:
+    def uploads(self, name):
         """The files in the archive that GitLab makes of a job."""
         return sorted(
             str(file.relative_to(self.path))
@@ -610,7 +604,7 @@ class Checkout:
             if file.is_file()
         )
 
-    def artefacts(self, name: str) -> dict[str, list[str]]:
+    def artefacts(self, name):
         """The files that each upload of a workflow finds."""
         [steps] = github_jobs(name).values()
         return {
@@ -625,20 +619,18 @@ class Checkout:
 
 
 @pytest.fixture
-def checkout(suite: Suite) -> Checkout:
+def checkout(suite):
     return Checkout(suite)
 
 
 @pytest.fixture
-def github(suite: Suite) -> dict[str, str]:
+def github(suite):
     """What GitHub sets for a step."""
     summary = suite.path / "summary.md"
     return {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
 
 
-def test_a_green_night_on_github_leaves_what_its_history_is_made_of_again(
-    checkout: Checkout, github: dict[str, str]
-) -> None:
+def test_a_green_night_on_github_leaves_what_its_history_is_made_of_again(checkout, github):
     checkout.accept()
     checkout.install()
 
@@ -665,9 +657,7 @@ def test_a_green_night_on_github_leaves_what_its_history_is_made_of_again(
     assert (checkout.path / "history" / "history.sqlite3").is_file()
 
 
-def test_a_red_night_on_github_uploads_results_and_logs(
-    checkout: Checkout, github: dict[str, str]
-) -> None:
+def test_a_red_night_on_github_uploads_results_and_logs(checkout, github):
     checkout.accept()
     checkout.install()
     checkout.tiny.behave(SLOWER)
@@ -688,9 +678,7 @@ def test_a_red_night_on_github_uploads_results_and_logs(
     assert "::error" in checkout.printed
 
 
-def test_a_night_with_a_case_that_cannot_run_is_red(
-    checkout: Checkout, github: dict[str, str]
-) -> None:
+def test_a_night_with_a_case_that_cannot_run_is_red(checkout, github):
     checkout.accept()
     checkout.install()
     (checkout.path / "trainer" / "train.py").unlink()
@@ -700,9 +688,7 @@ def test_a_night_with_a_case_that_cannot_run_is_red(
 
 @pytest.mark.minutes(2)
 @pytest.mark.training
-def test_a_pull_request_that_costs_half_of_the_speed_is_red(
-    checkout: Checkout, github: dict[str, str]
-) -> None:
+def test_a_pull_request_that_costs_half_of_the_speed_is_red(checkout, github):
     """Trained for real: base and head differ in how long a step waits for its data.
 
     So long that what a busy machine adds to a step is little.
@@ -728,9 +714,7 @@ def test_a_pull_request_that_costs_half_of_the_speed_is_red(
     assert "interleaved, the candidate is" in summary
 
 
-def test_a_pull_request_that_costs_nothing_is_green(
-    checkout: Checkout, github: dict[str, str]
-) -> None:
+def test_a_pull_request_that_costs_nothing_is_green(checkout, github):
     checkout.start_in_the_checkout()
     checkout.sides(lambda: None)
 
@@ -742,9 +726,7 @@ def test_a_pull_request_that_costs_nothing_is_green(
     assert case["metrics"]["throughput"]["verdict"] == "pass"
 
 
-def test_its_comment_goes_to_the_pull_request_of_that_commit(
-    checkout: Checkout, github: dict[str, str]
-) -> None:
+def test_its_comment_goes_to_the_pull_request_of_that_commit(checkout, github):
     path = checkout.path
     run = {"head_branch": "b", "head_sha": "b" * 40, "head_repository": {"owner": {"login": "f"}}}
     (path / "event.json").write_text(json.dumps({"workflow_run": run}), encoding="utf-8")
@@ -788,14 +770,14 @@ def test_its_comment_goes_to_the_pull_request_of_that_commit(
     ],
 )
 def test_a_night_that_is_red_or_did_not_come_is_told(  # noqa: PLR0913 - a table of nights
-    checkout: Checkout,
-    github: dict[str, str],
+    checkout,
+    github,
     *,
-    hours: int | None,
-    conclusion: str | None,
-    is_told: bool,
-    told: list[str],
-) -> None:
+    hours,
+    conclusion,
+    is_told,
+    told,
+):
     began = datetime.now(UTC) - timedelta(hours=hours or 0)
     night = {
         "conclusion": conclusion or "",
@@ -812,9 +794,7 @@ def test_a_night_that_is_red_or_did_not_come_is_told(  # noqa: PLR0913 - a table
     assert all(words in line for words in told for line in done)
 
 
-def test_a_night_that_extends_shows_the_change_and_commits_nothing(
-    checkout: Checkout, github: dict[str, str]
-) -> None:
+def test_a_night_that_extends_shows_the_change_and_commits_nothing(checkout, github):
     checkout.accept()
     checkout.install()
     before = checkout.git("rev-parse", "HEAD")
@@ -833,9 +813,7 @@ def test_a_night_that_extends_shows_the_change_and_commits_nothing(
 
 
 @pytest.mark.parametrize("is_red", [False, True], ids=["a green week", "a red night"])
-def test_gitlab_keeps_results_logs_if_red_and_what_the_baselines_would_become(
-    checkout: Checkout, *, is_red: bool
-) -> None:
+def test_gitlab_keeps_results_logs_if_red_and_what_the_baselines_would_become(checkout, *, is_red):
     checkout.accept()
     if is_red:
         checkout.tiny.behave(SLOWER)
@@ -855,9 +833,7 @@ def test_gitlab_keeps_results_logs_if_red_and_what_the_baselines_would_become(
 
 
 @pytest.mark.parametrize(("kind", "is_red"), [("detached", True), ("merged result", False)])
-def test_a_merge_request_is_trained_in_turn_with_its_base(
-    checkout: Checkout, kind: str, *, is_red: bool
-) -> None:
+def test_a_merge_request_is_trained_in_turn_with_its_base(checkout, kind, *, is_red):
     path = checkout.path
     checkout.start_in_the_checkout()
     base, head = checkout.commits(lambda: checkout.tiny.behave(SLOWER) if is_red else None)
@@ -892,7 +868,7 @@ def test_a_merge_request_is_trained_in_turn_with_its_base(
 @pytest.mark.skipif(
     shutil.which("jq") is None and os.environ.get("CI") != "true", reason="needs jq"
 )
-def test_each_number_that_got_worse_is_asked_about_the_worst_first(tmp_path: Path) -> None:
+def test_each_number_that_got_worse_is_asked_about_the_worst_first(tmp_path):
     steps = load(WHY)["jobs"]["why"]["steps"]
     script = next(step["run"] for step in steps if step.get("name") == "Try apart what differs")
     red, green = {"verdict": "regressed"}, {"verdict": "pass", "difference_percent": -0.1}
@@ -922,9 +898,7 @@ def test_each_number_that_got_worse_is_asked_about_the_worst_first(tmp_path: Pat
     shutil.which("jq") is None and os.environ.get("CI") != "true", reason="needs jq"
 )
 @pytest.mark.parametrize("commit", ["0123456789ab", "ffffffffffff", None])
-def test_what_was_found_stands_in_the_night_s_issue_and_in_the_pull_request(
-    checkout: Checkout, commit: str | None
-) -> None:
+def test_what_was_found_stands_in_the_night_s_issue_and_in_the_pull_request(checkout, commit):
     """A commit may be of another repository, and where none was found there is none to comment."""
     environment = {"PATH": checkout.path_to_programs, "GH_REPO": "a/b", "RUN": "1"}
     checkout.with_gh(issue=[{"number": 3}], pulls=[{"number": 7}])
@@ -947,7 +921,7 @@ def test_what_was_found_stands_in_the_night_s_issue_and_in_the_pull_request(
 @pytest.mark.skipif(
     shutil.which("jq") is None and os.environ.get("CI") != "true", reason="needs jq"
 )
-def test_nights_are_fetched_from_gitlab(checkout: Checkout) -> None:
+def test_nights_are_fetched_from_gitlab(checkout):
     script = next(script for name, script in scripts() if "glab" in script and name == "README.md")
     glab = checkout.path / "glab"
     glab.write_text(GLAB, encoding="utf-8")
@@ -963,7 +937,7 @@ def test_nights_are_fetched_from_gitlab(checkout: Checkout) -> None:
     }
 
 
-def test_the_slurm_job_is_green_or_red_as_the_night_is(checkout: Checkout, slurm: Slurm) -> None:
+def test_the_slurm_job_is_green_or_red_as_the_night_is(checkout, slurm):
     checkout.accept()
     checkout.install()
     script = (EXAMPLES / "slurm-nightly.sh").read_text(encoding="utf-8")
@@ -982,9 +956,7 @@ def test_the_slurm_job_is_green_or_red_as_the_night_is(checkout: Checkout, slurm
         slurm.batch(script)
 
 
-def test_jobs_for_one_topology_each_are_one_history(
-    checkout: Checkout, slurm: Slurm, command: Command
-) -> None:
+def test_jobs_for_one_topology_each_are_one_history(checkout, slurm, command):
     checkout.accept()
     checkout.install()
     script = (EXAMPLES / "slurm-nightly.sh").read_text(encoding="utf-8")
@@ -1000,7 +972,7 @@ def test_jobs_for_one_topology_each_are_one_history(
         shown.stdout.fnmatch_lines([f"*{topology}*"])
 
 
-def test_a_job_that_slurm_requeues_begins_anew(checkout: Checkout, slurm: Slurm) -> None:
+def test_a_job_that_slurm_requeues_begins_anew(checkout, slurm):
     checkout.accept()
     checkout.install()
     checkout.tiny.behave("0.01 wait")

@@ -1,11 +1,7 @@
 """Since when a number is as it is: found in the nights of the history, or not claimed."""
 
-from __future__ import annotations
-
 import random
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 from histories import CASE, METRIC, add, case_result, measurement, night, session
@@ -19,17 +15,17 @@ from pytest_dlperf.history.trends import level_began
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.commits import Checkout, Commit
-from pytest_dlperf.model.judgement import Explanation, Judgement, Verdict
+from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint
 from pytest_dlperf.model.metric import Better
-from pytest_dlperf.model.results import Results, parse_time
+from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.night.explanation_words import since_line
 
 GOOD, BAD = 400.0, 380.0
 SERIES = Series.of(Case.from_id(CASE), METRIC, cluster="local", estimator="steady")
 
 
-def verdict_on(level: float, verdict: Verdict) -> Judgement:
+def verdict_on(level, verdict):
     """A judgement on tonight's level, which was held against the good one."""
     percent = 100 * (level / GOOD - 1)
     judgement = judged(verdict, metric=METRIC, accepted=GOOD, difference_percent=percent)
@@ -42,16 +38,16 @@ SKIPPED = Judgement(metric=METRIC, verdict=Verdict.SKIPPED, reason="host-3 is go
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     return tmp_path / "history.sqlite3"
 
 
-def kept(file: Path, levels: dict[int, float | None], **more: Any) -> None:
+def kept(file, levels, **more):
     """Put nights into the history, by number; ``None`` is one in which all runs failed."""
     add(file, *(a_night(number, level, **more) for number, level in levels.items()))
 
 
-def a_night(number: int, level: float | None, **more: Any) -> Results:
+def a_night(number, level, **more):
     runs = [level] * 3 if level is not None else [None] * 3
     verdict = Verdict.PASS if level is not None else Verdict.FAILED
     environment = {"commit": f"c{number}", "ci_run": f"https://ci.example/{number}"}
@@ -59,7 +55,7 @@ def a_night(number: int, level: float | None, **more: Any) -> Results:
     return session(number, [case_result(CASE, runs, verdict=verdict)], **fields)
 
 
-def accepted(number: int, level: float = GOOD, **more: Any) -> Baseline:
+def accepted(number, level=GOOD, **more):
     return Baseline(
         metric="throughput",
         unit=METRIC.unit,
@@ -72,15 +68,15 @@ def accepted(number: int, level: float = GOOD, **more: Any) -> Baseline:
 
 
 def explained(  # noqa: PLR0913 - what differs between tests, by name
-    file: Path | None,
-    number: int,
-    judgement: Judgement = REGRESSED,
+    file,
+    number,
+    judgement=REGRESSED,
     *,
-    baseline: Baseline | None = None,
-    fingerprint: Fingerprint | None = None,
-    started: str | None = None,
-    checkout: Checkout | None = None,
-) -> Explanation | None:
+    baseline=None,
+    fingerprint=None,
+    started=None,
+    checkout=None,
+):
     """Explain a judgement of that night."""
     measured = measurement(CASE, [judgement.measured or BAD] * 3)
     subject = Subject(
@@ -99,8 +95,7 @@ def explained(  # noqa: PLR0913 - what differs between tests, by name
         return explain(history, subject, tonight)
 
 
-def since(explanation: Explanation | None) -> tuple[str | None, str | None]:
-    assert explanation is not None
+def since(explanation):
     nights = explanation.since, explanation.last_good
     first, good = (None if one is None else one.at for one in nights)
     return first, good
@@ -109,12 +104,9 @@ def since(explanation: Explanation | None) -> tuple[str | None, str | None]:
 # --------------------------------------------------------------------- when a number moved
 
 
-def test_a_loss_is_dated_with_the_commits_of_both_nights(file: Path) -> None:
+def test_a_loss_is_dated_with_the_commits_of_both_nights(file):
     kept(file, {0: GOOD, 1: GOOD, 2: BAD, 3: BAD})
     found = explained(file, 4, baseline=accepted(0))
-    assert found is not None
-    assert found.since is not None
-    assert found.last_good is not None
     assert (found.since.at, found.since.commit, found.since.median) == (night(2), "c2", BAD)
     assert found.last_good.commit == "c1"
     assert found.last_good.ci_run == "https://ci.example/1"
@@ -124,33 +116,31 @@ def test_a_loss_is_dated_with_the_commits_of_both_nights(file: Path) -> None:
     }
 
 
-def test_what_is_new_tonight_has_tonights_commit(file: Path) -> None:
+def test_what_is_new_tonight_has_tonights_commit(file):
     kept(file, {0: GOOD, 1: GOOD})
     found = explained(file, 2, baseline=accepted(0))
     assert since(found) == (night(2), night(1))
-    assert found is not None
-    assert found.since is not None
     assert found.since.commit == "tonights"
     assert (found.nights, found.nights_at_level) == (1, 1)
 
 
-def test_tonight_itself_is_no_earlier_night(file: Path) -> None:
+def test_tonight_itself_is_no_earlier_night(file):
     kept(file, {0: GOOD, 1: BAD})
     assert since(explained(file, 1, baseline=accepted(0))) == (night(1), night(0))
 
 
-def test_an_improvement_is_dated_likewise(file: Path) -> None:
+def test_an_improvement_is_dated_likewise(file):
     kept(file, {0: GOOD, 1: 440.0, 2: 441.0})
     better = verdict_on(440.0, Verdict.IMPROVED)
     assert since(explained(file, 3, better, baseline=accepted(0))) == (night(1), night(0))
 
 
-def test_nights_before_the_accepted_number_are_of_another_time(file: Path) -> None:
+def test_nights_before_the_accepted_number_are_of_another_time(file):
     kept(file, {0: BAD, 1: BAD, 2: GOOD, 3: BAD})
     assert since(explained(file, 4, baseline=accepted(2))) == (night(3), night(2))
 
 
-def test_a_session_added_to_the_baseline_was_good(file: Path) -> None:
+def test_a_session_added_to_the_baseline_was_good(file):
     kept(file, {0: GOOD, 1: BAD, 2: BAD, 3: BAD})
     added = accepted(0, sessions=(AcceptedSession(at=night(2), runs=(399.0, 401.0)),))
     assert since(explained(file, 4, baseline=added)) == (night(3), night(2))
@@ -163,30 +153,25 @@ def test_a_session_added_to_the_baseline_was_good(file: Path) -> None:
         ("2026-10-25T00:30:00+02:00", "2026-10-26T00:30:00+01:00"),  # the end of summer
     ],
 )
-def test_nights_count_by_the_days_that_the_reader_sees(
-    file: Path, before: str, tonight: str
-) -> None:
+def test_nights_count_by_the_days_that_the_reader_sees(file, before, tonight):
     with History.open(file) as history:
         for number in range(-10, 0):
             at = (parse_time(before) + timedelta(days=number + 1)).isoformat()
             history.add(a_night(number, GOOD, started=at))
     found = explained(file, 0, baseline=accepted(-60), started=tonight)
     assert since(found) == (tonight, before)
-    assert found is not None
     assert found.nights == 1
     assert since_line(found, tonight).endswith(", 1 night ago")
 
 
-def test_a_number_accepted_by_a_clock_ahead_is_no_earlier_night(file: Path) -> None:
+def test_a_number_accepted_by_a_clock_ahead_is_no_earlier_night(file):
     kept(file, {0: GOOD, 1: GOOD})
     assert since(explained(file, 2, baseline=accepted(400))) == (night(2), night(1))
     assert since(explained(file, 2, FAILED, baseline=accepted(400))) == (night(2), night(1))
 
 
 @pytest.mark.parametrize(("there", "level"), [("steady", GOOD * 1.003), ("falling", GOOD)])
-def test_a_loss_beside_a_control_arm_alone_is_not_dated(
-    file: Path, there: str, level: float
-) -> None:
+def test_a_loss_beside_a_control_arm_alone_is_not_dated(file, there, level):
     """The number itself is no loss: of other nights' control arms the history knows nothing."""
     kept(file, {n: GOOD * (1 - 0.001 * n * (there == "falling")) for n in range(1, 60)})
     found = explained(file, 60, verdict_on(level, Verdict.REGRESSED), baseline=accepted(0))
@@ -194,14 +179,10 @@ def test_a_loss_beside_a_control_arm_alone_is_not_dated(
 
 
 @pytest.mark.parametrize("has_history", [True, False])
-def test_without_earlier_nights_the_accepted_number_was_the_last_good(
-    file: Path, has_history: bool
-) -> None:
+def test_without_earlier_nights_the_accepted_number_was_the_last_good(file, has_history):
     kept(file, {9: GOOD}, cluster="another")
     found = explained(file if has_history else None, 7, baseline=accepted(2))
     assert since(found) == (None, night(2))  # nobody knows what was between
-    assert found is not None
-    assert found.last_good is not None
     assert (found.last_good.commit, found.last_good.median) == ("of-acceptance", GOOD)
     assert found.nights == 5
     last_night = explained(file if has_history else None, 3, baseline=accepted(2))
@@ -209,29 +190,27 @@ def test_without_earlier_nights_the_accepted_number_was_the_last_good(
 
 
 @pytest.mark.parametrize("first", [1, 6])
-def test_a_history_that_begins_bad_dates_it_to_its_first_night(file: Path, first: int) -> None:
+def test_a_history_that_begins_bad_dates_it_to_its_first_night(file, first):
     kept(file, {first: BAD, 7: BAD})
     assert since(explained(file, 8, baseline=accepted(0))) == (night(first), night(0))
 
 
-def test_nights_without_the_case_lie_between_it_and_the_accepted_number(file: Path) -> None:
+def test_nights_without_the_case_lie_between_it_and_the_accepted_number(file):
     with History.open(file) as history:
         for number in (2, 3, 4, 5, 6):
             history.add(session(number, []))
     found = explained(file, 7, baseline=accepted(2))
     assert since(found) == (night(7), night(2))
-    assert found is not None
     assert found.nights == 5
 
 
-def test_nights_on_another_machine_or_with_broken_runs_say_nothing(file: Path) -> None:
+def test_nights_on_another_machine_or_with_broken_runs_say_nothing(file):
     kept(file, {0: GOOD, 1: BAD, 2: None, 3: BAD})
     other = Fingerprint(machine={"device": "B200"})
     found = explained(file, 4, baseline=accepted(0), fingerprint=other)
     assert since(found) == (night(4), night(0))
     found = explained(file, 4, baseline=accepted(0))
     assert since(found) == (night(1), night(0))
-    assert found is not None
     assert found.nights_at_level == 3
 
 
@@ -240,14 +219,12 @@ def test_nights_on_another_machine_or_with_broken_runs_say_nothing(file: Path) -
     [({}, (night(4), night(3))), ({"environment": {"commit": "same"}}, (night(1), night(0)))],
     ids=["another commit", "the same commit"],
 )
-def test_a_green_session_at_another_commit_ends_a_loss(
-    file: Path, environment: dict[str, Any], expected: tuple[str, str]
-) -> None:
+def test_a_green_session_at_another_commit_ends_a_loss(file, environment, expected):
     kept(file, {0: GOOD, 1: BAD, 2: BAD, 3: GOOD}, **environment)
     assert since(explained(file, 4, baseline=accepted(0))) == expected
 
 
-def test_sessions_of_one_day_count_once_and_may_lie_on_both_sides(file: Path) -> None:
+def test_sessions_of_one_day_count_once_and_may_lie_on_both_sides(file):
     kept(file, {0: GOOD, 1: GOOD})
     with History.open(file) as history:
         for hour, level in ((5, GOOD), (9, BAD), (12, BAD)):
@@ -255,11 +232,10 @@ def test_sessions_of_one_day_count_once_and_may_lie_on_both_sides(file: Path) ->
             history.add(a_night(1, level, session=f"at-{hour}", started=at))
     found = explained(file, 2, baseline=accepted(0))
     assert since(found) == (night(1).replace("T02", "T09"), night(1).replace("T02", "T05"))
-    assert found is not None
     assert (found.nights, found.nights_at_level) == (1, 2)
 
 
-def test_imported_results_and_logs_have_no_fingerprints(file: Path) -> None:
+def test_imported_results_and_logs_have_no_fingerprints(file):
     with History.open(file) as history:
         for number, level in enumerate((GOOD, GOOD - 0.1, BAD)):
             result = case_result(CASE, [level, level + 0.2], logs_digest=f"{number}")
@@ -268,12 +244,12 @@ def test_imported_results_and_logs_have_no_fingerprints(file: Path) -> None:
     assert since(found) == (night(2), night(1))
 
 
-def test_no_night_is_known_that_was_good(file: Path) -> None:
+def test_no_night_is_known_that_was_good(file):
     kept(file, {5: BAD, 6: BAD})
     assert since(explained(file, 7)) == (night(5), None)
 
 
-def red(number: int, level: float | None, verdict: Verdict, **more: Any) -> Results:
+def red(number, level, verdict, **more):
     """A night whose session was red; ``more`` is of its fingerprint."""
     result = case_result(CASE, [level] * 3, verdict=verdict)
     fingerprint = Fingerprint(machine={"device": "H200"}, **more)
@@ -287,15 +263,11 @@ def red(number: int, level: float | None, verdict: Verdict, **more: Any) -> Resu
     [(440.0, Verdict.IMPROVED), (320.0, Verdict.REGRESSED)],
     ids=["a gain", "a further loss"],
 )
-def test_the_last_good_night_lies_before_those_that_were_red(
-    file: Path, level: float, verdict: Verdict
-) -> None:
+def test_the_last_good_night_lies_before_those_that_were_red(file, level, verdict):
     kept(file, {0: GOOD, 1: GOOD})
     add(file, *(red(number, BAD, Verdict.REGRESSED) for number in (2, 3)))
     found = explained(file, 4, verdict_on(level, verdict), baseline=accepted(0))
     assert since(found) == (night(4), night(1))
-    assert found is not None
-    assert found.red_since is not None
     assert (found.red_since.at, found.nights) == (night(2), 3)
     assert since_line(found, night(4)) == (
         "new tonight, Monday 2026-01-05, commit tonights; was red since Saturday 2026-01-03; "
@@ -303,17 +275,16 @@ def test_the_last_good_night_lies_before_those_that_were_red(
     )
 
 
-def test_the_commits_of_the_suite_that_came_with_it_are_listed(file: Path) -> None:
+def test_the_commits_of_the_suite_that_came_with_it_are_listed(file):
     kept(file, {0: GOOD, 1: GOOD, 2: BAD})
     names = ("tonights", "c2", "unknown", "c1", "c0")
     commits = tuple(Commit(name=name, at=night(0), author="Ana", title=name) for name in names)
     found = explained(file, 3, baseline=accepted(0), checkout=Checkout(commits=commits))
-    assert found is not None
     (listed,) = found.commits
     assert (listed.checkout, [one.name for one in listed.commits]) == ("suite", ["c2", "unknown"])
 
 
-def blamed(file: Path, judgement: Judgement) -> tuple[str | None, list[str], list[str]]:
+def blamed(file, judgement):
     """In the fifth night: when it began, what came with it, the commits listed."""
     names = ("tonights", "between", "c3", "c2", "c1", "c0")
     commits = tuple(Commit(name=name, at=night(0), author="Ana", title=name) for name in names)
@@ -325,7 +296,6 @@ def blamed(file: Path, judgement: Judgement) -> tuple[str | None, list[str], lis
         fingerprint=Fingerprint(machine={"device": "H200"}, software=NEW),
         checkout=Checkout(commits=commits),
     )
-    assert found is not None
     return (
         found.began.at if found.began is not None else None,
         [one.name for one in found.differences if one.came_with_it],
@@ -342,9 +312,7 @@ NEW = {"torch": "2.10", "nccl": "2.28"}
     ("level", "verdict"),
     [(320.0, Verdict.REGRESSED), (440.0, Verdict.IMPROVED), (None, Verdict.FAILED)],
 )
-def test_of_a_second_fault_all_since_the_last_good_night_are_suspects(
-    file: Path, level: float | None, verdict: Verdict
-) -> None:
+def test_of_a_second_fault_all_since_the_last_good_night_are_suspects(file, level, verdict):
     add(file, *(red(number, GOOD, Verdict.PASS, software=OLD) for number in (0, 1)))
     add(file, *(red(number, BAD, Verdict.REGRESSED, software=SLOW) for number in (2, 3)))
     judgement = FAILED if level is None else verdict_on(level, verdict)
@@ -353,34 +321,31 @@ def test_of_a_second_fault_all_since_the_last_good_night_are_suspects(
     assert commits == ["tonights", "between", "c3", "c2"]
 
 
-def test_what_changed_after_a_loss_has_not_come_with_it(file: Path) -> None:
+def test_what_changed_after_a_loss_has_not_come_with_it(file):
     add(file, *(red(number, GOOD, Verdict.PASS, software=OLD) for number in (0, 1)))
     add(file, *(red(number, BAD, Verdict.REGRESSED, software=SLOW) for number in (2, 3)))
     began, came, commits = blamed(file, REGRESSED)
     assert (began, sorted(came), commits) == (night(2), ["suite", "torch"], ["c2"])
 
 
-def test_what_fails_after_red_nights_was_good_before_them(file: Path) -> None:
+def test_what_fails_after_red_nights_was_good_before_them(file):
     kept(file, {0: GOOD})
     add(file, red(1, BAD, Verdict.REGRESSED))
     for why in (FAILED, SKIPPED):
         found = explained(file, 2, why, baseline=accepted(0))
         assert since(found) == (night(2), night(0))
-        assert found is not None
-        assert found.red_since is not None
         assert found.red_since.at == night(1)
 
 
-def test_a_loss_that_was_accepted_was_good(file: Path) -> None:
+def test_a_loss_that_was_accepted_was_good(file):
     kept(file, {0: GOOD})
     add(file, red(1, BAD, Verdict.REGRESSED))
     found = explained(file, 2, FAILED, baseline=accepted(1, BAD))
     assert since(found) == (night(2), night(1))
-    assert found is not None
     assert found.red_since is None
 
 
-def test_what_passes_again_was_red(file: Path) -> None:
+def test_what_passes_again_was_red(file):
     kept(file, {0: GOOD})
     add(file, red(1, None, Verdict.HUNG), red(2, BAD, Verdict.REGRESSED))
     again = verdict_on(GOOD, Verdict.PASS)
@@ -391,13 +356,13 @@ def test_what_passes_again_was_red(file: Path) -> None:
     assert explained(file, 4, again, baseline=accepted(0)) is None
 
 
-def test_what_is_inconclusive_and_close_began_nowhere(file: Path) -> None:
+def test_what_is_inconclusive_and_close_began_nowhere(file):
     kept(file, {0: GOOD, 1: GOOD - 1})
     doubt = verdict_on(GOOD - 2, Verdict.INCONCLUSIVE)
     assert since(explained(file, 2, doubt, baseline=accepted(0))) == (None, night(1))
 
 
-def test_what_passes_and_what_has_no_baseline_is_not_explained() -> None:
+def test_what_passes_and_what_has_no_baseline_is_not_explained():
     for verdict in (Verdict.PASS, Verdict.NO_BASELINE):
         judgement = verdict_on(GOOD, verdict)
         assert explained(None, 1, judgement, baseline=accepted(0)) is None
@@ -406,16 +371,14 @@ def test_what_passes_and_what_has_no_baseline_is_not_explained() -> None:
 # --------------------------------------------------------------------- what broke
 
 
-def test_a_failure_is_dated_from_the_last_whole_night(file: Path) -> None:
+def test_a_failure_is_dated_from_the_last_whole_night(file):
     kept(file, {0: GOOD, 1: BAD, 2: None, 3: None})
     found = explained(file, 4, FAILED, baseline=accepted(0))
     assert since(found) == (night(2), night(1))
-    assert found is not None
-    assert found.since is not None
     assert (found.since.commit, found.since.median, found.nights_at_level) == ("c2", None, 3)
 
 
-def test_what_could_not_be_measured_is_dated_by_the_nights_that_tried(file: Path) -> None:
+def test_what_could_not_be_measured_is_dated_by_the_nights_that_tried(file):
     """A session that did not select the case has no row of it, and says nothing."""
     kept(file, {0: GOOD})
     unmeasured = replace(
@@ -426,11 +389,10 @@ def test_what_could_not_be_measured_is_dated_by_the_nights_that_tried(file: Path
         history.add(session(2, [unmeasured]))
     found = explained(file, 3, SKIPPED)
     assert since(found) == (night(2), night(0))
-    assert found is not None
     assert (found.nights, found.nights_at_level) == (3, 2)
 
 
-def test_cases_that_are_always_skipped_do_not_fill_the_history(file: Path) -> None:
+def test_cases_that_are_always_skipped_do_not_fill_the_history(file):
     skipped = replace(
         case_result(CASE, [GOOD]), measurement=None, judgements={"throughput": SKIPPED}
     )
@@ -443,7 +405,7 @@ def test_cases_that_are_always_skipped_do_not_fill_the_history(file: Path) -> No
         assert history.tuples(query, tuple) == [(GOOD, "pass"), (None, "skipped")]
 
 
-def test_what_never_ran_here_is_not_explained(file: Path) -> None:
+def test_what_never_ran_here_is_not_explained(file):
     kept(file, {0: None})
     assert explained(file, 1, SKIPPED, baseline=accepted(0)) is None
     assert explained(None, 1, FAILED) is None
@@ -453,10 +415,10 @@ def test_what_never_ran_here_is_not_explained(file: Path) -> None:
 # --------------------------------------------------------------------- how well nights are dated
 
 
-def drawn(kind: str, loss: float, noise: float, draw: random.Random) -> tuple[list[float], int]:
+def drawn(kind, loss, noise, draw):
     """Nights before tonight, and the index of the first of the loss."""
 
-    def nights(level: float, count: int) -> list[float]:
+    def nights(level, count):
         return [level * draw.gauss(1, noise) for _ in range(count)]
 
     good, bad = GOOD, GOOD * (1 - loss)
@@ -474,9 +436,7 @@ def drawn(kind: str, loss: float, noise: float, draw: random.Random) -> tuple[li
 @pytest.mark.parametrize(
     ("loss", "noise", "right"), [(0.10, 0.01, 0.98), (0.05, 0.01, 0.95), (0.02, 0.003, 0.98)]
 )
-def test_simulated_losses_are_dated_to_the_night(
-    kind: str, loss: float, noise: float, right: float
-) -> None:
+def test_simulated_losses_are_dated_to_the_night(kind, loss, noise, right):
     draw = random.Random(f"{kind} {loss}")  # noqa: S311 - the same nights every time
     hits, count = 0, 300
     for _ in range(count):
@@ -486,7 +446,7 @@ def test_simulated_losses_are_dated_to_the_night(
     assert hits >= right * count
 
 
-def test_of_flapping_nights_the_last_ones_are_told() -> None:
+def test_of_flapping_nights_the_last_ones_are_told():
     flapping = [GOOD] * 20 + [BAD, GOOD] * 6
     assert level_began(flapping, reference=GOOD, tonight=BAD) == len(flapping)
     assert level_began([*flapping, BAD, BAD], reference=GOOD, tonight=BAD) >= 20

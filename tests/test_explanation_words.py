@@ -1,9 +1,5 @@
 """Words for why a number moved: the subject line, since when, what differs, who accepted."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import results_makers as make
 from explained import DELAY
@@ -32,11 +28,11 @@ TUESDAY = Explanation(
 )
 
 
-def subject(*judged: Any, **more: Any) -> str:
+def subject(*judged, **more):
     return str(words.subject(*judged, **more))
 
 
-def regressed(difference_percent: float = -9.9, verdict: Verdict = Verdict.REGRESSED) -> Judgement:
+def regressed(difference_percent=-9.9, verdict=Verdict.REGRESSED):
     """A throughput that has moved so far."""
     return make.judged(
         verdict,
@@ -46,7 +42,7 @@ def regressed(difference_percent: float = -9.9, verdict: Verdict = Verdict.REGRE
     )
 
 
-def since(day: str) -> Explanation:
+def since(day):
     """New since this day."""
     return replace(TUESDAY, since=PastNight(at=f"{day}T03:00:00+01:00"))
 
@@ -68,18 +64,18 @@ def since(day: str) -> Explanation:
         ("2026-11-21", "since 2026-11-21"),
     ],
 )
-def test_the_subject_line_has_verdict_number_and_age(day: str, said: str) -> None:
+def test_the_subject_line_has_verdict_number_and_age(day, said):
     assert subject(regressed(), since(day), TONIGHT) == f"regressed -9.9 % {said}"
 
 
 @pytest.mark.parametrize("explanation", [None, Explanation()])
 def test_where_nobody_knows_since_when_the_subject_line_has_the_number(
-    explanation: Explanation | None,
-) -> None:
+    explanation,
+):
     assert subject(regressed(), explanation, TONIGHT) == "regressed -9.9 %"
 
 
-def test_each_verdict_says_what_has_become_of_the_number() -> None:
+def test_each_verdict_says_what_has_become_of_the_number():
     worse = regressed()
     slower = replace(make.MEMORY, name="step_time_p50")
     measured = make.judged(
@@ -109,13 +105,13 @@ def test_each_verdict_says_what_has_become_of_the_number() -> None:
     }
 
 
-def test_cases_that_are_told_together_have_the_least_and_the_most() -> None:
+def test_cases_that_are_told_together_have_the_least_and_the_most():
     others = [regressed(-11.2), regressed(-10.0)]
     said = subject(regressed(), TUESDAY, TONIGHT, others=others)
     assert said == "regressed -9.9 to -11.2 % since Tuesday"
 
 
-def test_the_title_of_a_case_names_the_metric_that_is_not_the_first() -> None:
+def test_the_title_of_a_case_names_the_metric_that_is_not_the_first():
     case = make.measured_case("tiny-mlp-fp32-b4-1n2g", 99.0, more={make.MEMORY: [106.0]})
     memory = make.judged(
         Verdict.REGRESSED, metric=make.MEMORY, measured=106, accepted=100, difference_percent=6.0
@@ -174,13 +170,11 @@ def test_the_title_of_a_case_names_the_metric_that_is_not_the_first() -> None:
         ),
     ],
 )
-def test_the_since_line_says_days_commits_and_nights(
-    explanation: Explanation | None, said: str
-) -> None:
+def test_the_since_line_says_days_commits_and_nights(explanation, said):
     assert words.since_line(explanation, TONIGHT) == said
 
 
-def test_of_one_day_the_hour_is_told() -> None:
+def test_of_one_day_the_hour_is_told():
     at = "2026-11-20T00:15:00+00:00"
     known = Explanation(since=PastNight(at=TONIGHT), last_good=PastNight(at=at), nights=0)
     assert words.since_line(known, TONIGHT) == (
@@ -188,7 +182,7 @@ def test_of_one_day_the_hour_is_told() -> None:
     )
 
 
-def test_a_loss_without_a_new_commit_says_so() -> None:
+def test_a_loss_without_a_new_commit_says_so():
     night = PastNight(at="2026-11-16T03:00:00+01:00", commit="1a2b3c4d5e6f")
     assert "the same commit" in words.since_line(replace(TUESDAY, last_good=night), TONIGHT)
     # What was not committed may have been anything.
@@ -197,11 +191,11 @@ def test_a_loss_without_a_new_commit_says_so() -> None:
     assert said.count("commit 1a2b3c4 with changes in train.py") == 2
 
 
-def test_a_commit_of_any_length_fits_a_line() -> None:
+def test_a_commit_of_any_length_fits_a_line():
     assert len(words.short_commit("v1-" + "x" * 1_000_000)) == 48
 
 
-def test_days_are_those_of_the_place_of_the_session() -> None:
+def test_days_are_those_of_the_place_of_the_session():
     late = Explanation(since=PastNight(at="2026-11-17T23:30:00+00:00"))
     assert subject(regressed(), late, TONIGHT) == "regressed -9.9 % since Wednesday"
 
@@ -209,11 +203,11 @@ def test_days_are_those_of_the_place_of_the_session() -> None:
 # what differs
 
 
-def lines(*differences: Difference, verdict: Verdict = Verdict.REGRESSED) -> list[str]:
+def lines(*differences, verdict=Verdict.REGRESSED):
     return list(map(str, difference_texts(differences, regressed(verdict=verdict))))
 
 
-def software(name: str, *sides: str | None) -> Difference:
+def software(name, *sides):
     accepted, last_good, tonight = sides
     return Difference(
         kind=DifferenceKind.SOFTWARE,
@@ -224,7 +218,7 @@ def software(name: str, *sides: str | None) -> Difference:
     )
 
 
-def test_a_difference_is_a_line_with_the_sides_that_say_something() -> None:
+def test_a_difference_is_a_line_with_the_sides_that_say_something():
     some = (DELAY, software("torch", "2.12", "2.13", "2.14"), software("x", None, "1", None))
     assert lines(*some) == [
         "--step-delay-ms: accepted not set, tonight 1000, came with the loss",
@@ -236,19 +230,19 @@ def test_a_difference_is_a_line_with_the_sides_that_say_something() -> None:
 @pytest.mark.parametrize(
     ("verdict", "came"), [(Verdict.IMPROVED, "with the gain"), (Verdict.FAILED, "with the failure")]
 )
-def test_what_it_came_with_is_the_verdicts(verdict: Verdict, came: str) -> None:
+def test_what_it_came_with_is_the_verdicts(verdict, came):
     [line] = lines(DELAY, verdict=verdict)
     assert line.endswith(f"came {came}")
 
 
-def test_many_differences_are_counted_after_the_first() -> None:
+def test_many_differences_are_counted_after_the_first():
     eight = [software(f"p{n}", "1", "1", "2") for n in range(8)]
     told = list(map(str, first_differences(difference_texts(eight, regressed()), 5)))
     assert [line.split()[1] for line in told[:5]] == [f"p{n}:" for n in range(5)]
     assert told[5:] == ["and 3 more differences"]
 
 
-def test_long_values_keep_what_differs() -> None:
+def test_long_values_keep_what_differs():
     flags = [f"--xla_gpu_{n}={'01'[n % 2]}" for n in range(20)]
     before, after = " ".join(flags), " ".join([*flags[:9], "--xla_gpu_9=77", *flags[10:]])
     [line] = lines(software("XLA_FLAGS", "-", before, after))
@@ -261,7 +255,7 @@ def test_long_values_keep_what_differs() -> None:
     assert "…" in line
 
 
-def test_what_stands_in_values_and_names_is_made_safe() -> None:
+def test_what_stands_in_values_and_names_is_made_safe():
     [line] = lines(software("a\nb", "##[error]x", None, "\033[2J"))
     assert line.isprintable()
     assert "##[" not in line
@@ -270,7 +264,7 @@ def test_what_stands_in_values_and_names_is_made_safe() -> None:
 # who
 
 
-def test_who_accepted_is_named_without_an_address() -> None:
+def test_who_accepted_is_named_without_an_address():
     acceptance = Acceptance(
         at="2026-11-03T03:00:00+01:00",
         by="Ana Diaz <ana@example.org>",

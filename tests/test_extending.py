@@ -1,13 +1,8 @@
 """``extends``: a system file that says only what differs from another one."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
-from pytest_dlperf.config.launch_spec import LaunchSpec
-from pytest_dlperf.config.systems import System, load_systems
+from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 
@@ -46,7 +41,7 @@ cases:
 """
 
 
-def load(tmp_path: Path, own: str = OWN, base: str = BASE) -> System:
+def load(tmp_path, own=OWN, base=BASE):
     (tmp_path / "base.yaml").write_text(base, encoding="utf-8")
     file = tmp_path / "systems" / "own.yaml"
     file.parent.mkdir(exist_ok=True)
@@ -55,18 +50,18 @@ def load(tmp_path: Path, own: str = OWN, base: str = BASE) -> System:
     return system
 
 
-def mistakes(tmp_path: Path, own: str = OWN, base: str = BASE) -> list[str]:
+def mistakes(tmp_path, own=OWN, base=BASE):
     with pytest.raises(YamlError) as caught:
         load(tmp_path, own, base)
     return [str(problem).removeprefix(f"{tmp_path}/") for problem in caught.value.problems]
 
 
-def launch_of(system: System) -> LaunchSpec:
+def launch_of(system):
     assert system.launch is not None
     return system.launch
 
 
-def test_only_what_differs_is_said(tmp_path: Path) -> None:
+def test_only_what_differs_is_said(tmp_path):
     system = load(tmp_path)
     assert (system.id, system.unit, system.log_name) == ("own-llama", "tokens/s", "gpt")
     assert (system.window.warmup_steps, system.window.measured_steps) == (5, 100)
@@ -81,7 +76,7 @@ def test_only_what_differs_is_said(tmp_path: Path) -> None:
     assert system.file == tmp_path / "systems" / "own.yaml"
 
 
-def test_arguments_stand_behind_those_of_the_base(tmp_path: Path) -> None:
+def test_arguments_stand_behind_those_of_the_base(tmp_path):
     system = load(tmp_path)
     spec = launch_of(system)
     one, two = system.cases
@@ -96,23 +91,21 @@ def test_arguments_stand_behind_those_of_the_base(tmp_path: Path) -> None:
         ("[run, '{extra_arguments}', x]", ("run", "--compile", "{extra_arguments}", "x")),
     ],
 )
-def test_arguments_stand_where_the_command_says(
-    tmp_path: Path, command: str, expected: tuple[str, ...]
-) -> None:
+def test_arguments_stand_where_the_command_says(tmp_path, command, expected):
     base = BASE.replace('[python, train.py, "--config={config}"]', command)
     system = load(tmp_path, base=base)
     assert launch_of(system).arguments(system.cases[0]) == expected
 
 
 @pytest.mark.parametrize("nothing", ["[]", "~"])
-def test_the_modules_that_a_base_requires_are_taken_away(tmp_path: Path, nothing: str) -> None:
+def test_the_modules_that_a_base_requires_are_taken_away(tmp_path, nothing):
     base = BASE.replace("  environment:", "  requires_modules: [torch]\n  environment:")
     own = OWN.replace("  environment:", f"  requires_modules: {nothing}\n  environment:")
     assert launch_of(load(tmp_path, base=base)).requires_modules == ("torch",)
     assert launch_of(load(tmp_path, own, base)).requires_modules == ()
 
 
-def test_a_base_may_extend_another(tmp_path: Path) -> None:
+def test_a_base_may_extend_another(tmp_path):
     (tmp_path / "first.yaml").write_text(BASE, encoding="utf-8")
     system = load(tmp_path, base="extends: first.yaml\nunit: samples/s\nlaunch: {retries: 2}\n")
     assert system.unit == "samples/s"
@@ -120,7 +113,7 @@ def test_a_base_may_extend_another(tmp_path: Path) -> None:
     assert launch_of(system).command[0] == "python"
 
 
-def test_a_mistake_is_told_where_it_stands(tmp_path: Path) -> None:
+def test_a_mistake_is_told_where_it_stands(tmp_path):
     base = BASE.replace("unit: tokens/s", "unit: [tokens]")
     own = OWN.replace("measured_steps: 100", "measured_steps: many")
     first, second = sorted(mistakes(tmp_path, own, base))
@@ -128,7 +121,7 @@ def test_a_mistake_is_told_where_it_stands(tmp_path: Path) -> None:
     assert second.startswith("systems/own.yaml:4: $.window.measured_steps: found 'many'")
 
 
-def test_a_mistake_of_the_base_that_is_read_later_is_told_there_too(tmp_path: Path) -> None:
+def test_a_mistake_of_the_base_that_is_read_later_is_told_there_too(tmp_path):
     (mistake,) = mistakes(tmp_path, base=BASE.replace("{config}", "{confg}"))
     assert mistake.startswith("base.yaml:15: $.launch.command[2]:")
     assert "{confg}" in mistake
@@ -136,24 +129,24 @@ def test_a_mistake_of_the_base_that_is_read_later_is_told_there_too(tmp_path: Pa
     assert mistake.startswith("systems/own.yaml:9: $.launch.arguments[1].arguments[0]:")
 
 
-def test_what_nobody_says_is_missing(tmp_path: Path) -> None:
+def test_what_nobody_says_is_missing(tmp_path):
     (mistake,) = mistakes(tmp_path, OWN.replace("model: llama\n", ""))
     assert mistake == "systems/own.yaml:1: $: the key 'model' is missing"
 
 
-def test_nothing_behind_a_key_takes_away_what_is_needed(tmp_path: Path) -> None:
+def test_nothing_behind_a_key_takes_away_what_is_needed(tmp_path):
     (mistake,) = mistakes(tmp_path, f"{OWN}unit:\n")
     assert "the key 'unit' is missing" in mistake
 
 
-def test_a_key_stands_once(tmp_path: Path) -> None:
+def test_a_key_stands_once(tmp_path):
     (mistake,) = mistakes(tmp_path, f"{OWN}model: other\n")
     assert "duplicate key; the first is on line 2" in mistake
     (mistake,) = mistakes(tmp_path, f"{OWN}extends: ../base.yaml\n")
     assert mistake.startswith("systems/own.yaml:13: $.extends: duplicate key")
 
 
-def test_a_key_that_is_no_word_is_told(tmp_path: Path) -> None:
+def test_a_key_that_is_no_word_is_told(tmp_path):
     (mistake,) = mistakes(tmp_path, f"{OWN}? [a, b]\n: c\n")
     assert mistake.startswith("systems/own.yaml:13: $: found a list")
     (mistake,) = mistakes(tmp_path, base=f"{BASE}? {{a: b}}\n: c\n")
@@ -162,7 +155,7 @@ def test_a_key_that_is_no_word_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("base", "found"), [("- a\n", "a list"), ("some text\n", "some text")])
-def test_a_base_of_another_kind_is_told(tmp_path: Path, base: str, found: str) -> None:
+def test_a_base_of_another_kind_is_told(tmp_path, base, found):
     (mistake,) = mistakes(tmp_path, base=base)
     assert mistake.startswith("base.yaml:1: $: found ")
     assert found in mistake
@@ -177,18 +170,18 @@ def test_a_base_of_another_kind_is_told(tmp_path: Path, base: str, found: str) -
         ("own.yaml", "'own.yaml' extends this file in turn"),
     ],
 )
-def test_an_unknown_base_is_told(tmp_path: Path, extends: str, expected: str) -> None:
+def test_an_unknown_base_is_told(tmp_path, extends, expected):
     (mistake,) = mistakes(tmp_path, OWN.replace("../base.yaml", extends))
     assert mistake.startswith("systems/own.yaml:1: $.extends: ")
     assert expected in mistake
 
 
-def test_files_that_extend_each_other_are_told(tmp_path: Path) -> None:
+def test_files_that_extend_each_other_are_told(tmp_path):
     (mistake,) = mistakes(tmp_path, base="extends: systems/own.yaml\n")
     assert mistake.startswith("base.yaml:1: $.extends: 'systems/own.yaml' extends this file")
 
 
-def test_the_session_says_what_the_base_gave(pytester: pytest.Pytester) -> None:
+def test_the_session_says_what_the_base_gave(pytester):
     """From the command line: the plan of a case that is written in two files."""
     pytester.makefile(".yaml", base=BASE)
     pytester.mkdir("bench_tests").joinpath("systems").mkdir()
@@ -204,7 +197,7 @@ def test_the_session_says_what_the_base_gave(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*train.py*--config=llama_8b*--compile*--more*"])
 
 
-def test_an_editor_takes_a_file_that_extends_for_whole(tmp_path: Path) -> None:
+def test_an_editor_takes_a_file_that_extends_for_whole(tmp_path):
     import jsonschema
     import yaml
 
@@ -217,7 +210,7 @@ def test_an_editor_takes_a_file_that_extends_for_whole(tmp_path: Path) -> None:
     load(tmp_path)
 
 
-def test_a_base_has_conditions_for_other_cases_too(tmp_path: Path) -> None:
+def test_a_base_has_conditions_for_other_cases_too(tmp_path):
     train = "[python, train.py, {when: {precision: fp16}, arguments: [--half]}]"
     base = BASE.replace('[python, train.py, "--config={config}"]', train)
     found = load(tmp_path, base=base)

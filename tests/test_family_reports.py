@@ -1,22 +1,18 @@
 """Families of metrics in reports: one table, and the worst names."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import Final
 
 import pytest
-from suites import Suite
 
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.markdown import markdown_page
 from pytest_dlperf.results.file import read_results
 
-SIZES: Final = [2**power for power in range(10, 30)]
-CASE: Final = "nccl-own-1n8g"
-SYSTEM: Final = """\
+SIZES = [2**power for power in range(10, 30)]
+CASE = "nccl-own-1n8g"
+SYSTEM = """\
 framework: nccl
 model: own
 cases: [{topologies: [1n8g]}]
@@ -29,12 +25,10 @@ metrics:
     better: higher
   latency: {record: '^p(?P<percentile>[0-9]+) (?P<value>[^ ]+)$', unit: ms, better: lower}
 """
-SLOW: Final = {size: 0.8 - place / 100 for place, size in enumerate(SIZES[4:10])}
+SLOW = {size: 0.8 - place / 100 for place, size in enumerate(SIZES[4:10])}
 
 
-def night(
-    suite: Suite, slow: dict[int, float], *arguments: str, average: float = 12.5
-) -> pytest.RunResult:
+def night(suite, slow, *arguments, average=12.5):
     """Judge five logs, in which some sizes reach only a part of their bandwidth."""
     for run in range(1, 6):
         rows = [f"{size} {size / 1e6 * slow.get(size, 1):.5f} {size / 1e6:.5f}" for size in SIZES]
@@ -44,7 +38,7 @@ def night(
 
 
 @pytest.mark.in_process
-def test_reports_show_a_family_as_one_with_its_worst_names(suite: Suite) -> None:
+def test_reports_show_a_family_as_one_with_its_worst_names(suite):
     suite.system_file(SYSTEM)
     night(suite, {}, "--dlperf-create-baselines").assert_outcomes(passed=3)
     files = ["--dlperf-html=r.html", "--dlperf-markdown=r.md", "--dlperf-json=r.json"]
@@ -76,7 +70,7 @@ def test_reports_show_a_family_as_one_with_its_worst_names(suite: Suite) -> None
 
 
 @pytest.mark.in_process
-def test_the_session_tells_the_worst_name_of_a_family(suite: Suite) -> None:
+def test_the_session_tells_the_worst_name_of_a_family(suite):
     suite.system_file(SYSTEM)
     night(suite, {}, "--dlperf-create-baselines")
     result = night(suite, SLOW, average=11.5)
@@ -85,7 +79,7 @@ def test_the_session_tells_the_worst_name_of_a_family(suite: Suite) -> None:
 
 
 @pytest.mark.in_process
-def test_a_family_of_other_names_has_a_table_as_well(suite: Suite) -> None:
+def test_a_family_of_other_names_has_a_table_as_well(suite):
     suite.system_file(SYSTEM)
     night(suite, {}, "--dlperf-html=r.html").assert_outcomes(failed=3)
     page = (suite.path / "r.html").read_text()
@@ -93,7 +87,7 @@ def test_a_family_of_other_names_has_a_table_as_well(suite: Suite) -> None:
 
 
 @pytest.mark.in_process
-def test_a_file_of_results_may_not_say_what_names_a_family(suite: Suite) -> None:
+def test_a_file_of_results_may_not_say_what_names_a_family(suite):
     suite.system_file(SYSTEM)
     night(suite, {}, "--dlperf-json=r.json").assert_outcomes(failed=3)
     file = suite.path / "r.json"

@@ -3,20 +3,14 @@
 ``benchmarks/faults.py`` runs all of them, as patiently as for users.
 """
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
-from clusters.network import Network
 from clusters.processes import wait_until
 from clusters.requirements import command
-from clusters.slurm import Slurm
 from fault_matrix.cell import LIMIT_S, PROMISE_S, run_cell
 from fault_matrix.faults import FAULTS, fault
 from fault_matrix.places import MARKS, place_of
@@ -34,10 +28,10 @@ from pytest_dlperf.plugin import workers
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
-FOLLOWED: Final = " *"
+FOLLOWED = " *"
 """What stands behind the name of a fault after which another session has to start at once."""
 
-CELLS: Final = {
+CELLS = {
     "local": (
         "success, the trainer leaves its children",
         "crash",
@@ -93,7 +87,7 @@ CELLS: Final = {
 
 
 @pytest.fixture
-def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
+def session(request, tmp_path):
     """A session on two nodes of the kind that is asked for."""
     with place_of(request.param, request, tmp_path) as here:
         session = Session(folder=tmp_path / "session", place=here, patient=False)
@@ -110,19 +104,18 @@ def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]
     ],
     indirect=["session"],
 )
-def test_nothing_is_left_after(session: Session, name: str) -> None:
+def test_nothing_is_left_after(session, name):
     met = fault(name.removesuffix(FOLLOWED))
     outcome = run_cell(session, met, follow=name.endswith(FOLLOWED))
-    assert outcome is not None
     assert not outcome.problems()
     wait_until(lambda: not session.place.jobs(), what="the end of all jobs")
 
 
-def test_all_faults_have_names_of_their_own() -> None:
+def test_all_faults_have_names_of_their_own():
     assert len({one.name for one in FAULTS}) == len(FAULTS)
 
 
-def test_all_limits_fit_into_the_promise() -> None:
+def test_all_limits_fit_into_the_promise():
     for seconds in (
         supervisor_client.TERMINATION_GRACE_S,
         workers.END_LIMIT_S + workers.LOOK_S,
@@ -147,7 +140,7 @@ time.sleep(600)
 @pytest.mark.ssh
 @pytest.mark.parametrize("session", ["ssh"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_of_a_look_at_hosts_that_hangs(session: Session, number: int) -> None:
+def test_nothing_is_left_of_a_look_at_hosts_that_hangs(session, number):
     """What runs the trainer there says nothing and does not want to end."""
     python = session.folder / session.token
     python.write_text(HANGING_PYTHON.format(python=shutil.which("python3")), encoding="utf-8")
@@ -164,7 +157,7 @@ def test_nothing_is_left_of_a_look_at_hosts_that_hangs(session: Session, number:
 
 @pytest.mark.network
 @pytest.mark.parametrize("session", ["network"], indirect=True)
-def test_a_cut_that_is_mended_at_once_does_no_harm(session: Session, network: Network) -> None:
+def test_a_cut_that_is_mended_at_once_does_no_harm(session, network):
     session.start(behaviour="exits")
     network.cut(network.names[1])
     network.mend(network.names[1])
@@ -175,7 +168,7 @@ def test_a_cut_that_is_mended_at_once_does_no_harm(session: Session, network: Ne
 
 
 @pytest.fixture
-def other(session: Session, slurm: Slurm) -> Iterator[subprocess.Popen[bytes]]:
+def other(session, slurm):
     """A step of somebody else, on the same nodes: Slurm keeps the steps of a run waiting for it."""
     with subprocess.Popen(
         [command("srun"), "--nodes=2", "--ntasks=2", "--cpu-bind=none", "sleep", "120"],
@@ -192,9 +185,7 @@ def other(session: Session, slurm: Slurm) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.slurm
 @pytest.mark.parametrize("session", ["slurm"], indirect=True)
-def test_a_run_that_queues_waits_and_has_not_failed(
-    session: Session, other: subprocess.Popen[bytes]
-) -> None:
+def test_a_run_that_queues_waits_and_has_not_failed(session, other):
     session.begin("tame")
     wait_until(lambda: "waiting" in session.output, what="the queue")
     other.kill()
@@ -205,9 +196,7 @@ def test_a_run_that_queues_waits_and_has_not_failed(
 
 @pytest.mark.slurm
 @pytest.mark.parametrize("session", ["slurm"], indirect=True)
-def test_nothing_is_left_of_a_run_that_is_ended_in_the_queue(
-    session: Session, other: subprocess.Popen[bytes]
-) -> None:
+def test_nothing_is_left_of_a_run_that_is_ended_in_the_queue(session, other):
     del other  # it ends after this session
     session.begin("sleeps")
     wait_until(
@@ -232,9 +221,7 @@ esac
 @pytest.mark.ssh
 @pytest.mark.parametrize("session", ["ssh"], indirect=True)
 @pytest.mark.parametrize("versions", [("3.6", "3.7"), ("3.8", "3.9")], ids="-".join)
-def test_nothing_is_left_with_an_old_python_on_the_nodes(
-    session: Session, versions: tuple[str, str]
-) -> None:
+def test_nothing_is_left_with_an_old_python_on_the_nodes(session, versions):
     found = [old_python(version) for version in versions]
     pythons = [python for python in found if python is not None]
     if not pythons:

@@ -1,9 +1,6 @@
 """Files that a trainer writes beside its output: what is new in them, line by line."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 from clusters.processes import LONG_S
@@ -12,7 +9,7 @@ from pytest_dlperf.node import file_tail
 from pytest_dlperf.node.file_tail import FileTail
 
 
-def new(tail: FileTail) -> bytes:
+def new(tail):
     """All that is new."""
     found = b""
     while lines := tail.take(hurry=True):
@@ -20,12 +17,12 @@ def new(tail: FileTail) -> bytes:
     return found
 
 
-def append(file: Path, text: bytes) -> None:
+def append(file, text):
     with file.open("ab") as opened:
         opened.write(text)
 
 
-def test_lines_are_given_once_and_when_they_have_ended(tmp_path: Path) -> None:
+def test_lines_are_given_once_and_when_they_have_ended(tmp_path):
     file = tmp_path / "metrics.jsonl"
     tail = FileTail(str(file))
     assert new(tail) == b""
@@ -38,7 +35,7 @@ def test_lines_are_given_once_and_when_they_have_ended(tmp_path: Path) -> None:
     assert new(tail) == b""
 
 
-def test_what_an_earlier_run_has_left_is_not_given(tmp_path: Path) -> None:
+def test_what_an_earlier_run_has_left_is_not_given(tmp_path):
     file = tmp_path / "metrics.jsonl"
     file.write_bytes(b"old\n" * 100)
     tail = FileTail(str(file))
@@ -48,7 +45,7 @@ def test_what_an_earlier_run_has_left_is_not_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lines", [1, 3, 1000])
-def test_a_file_that_is_written_anew_is_given_from_its_begin(tmp_path: Path, lines: int) -> None:
+def test_a_file_that_is_written_anew_is_given_from_its_begin(tmp_path, lines):
     file = tmp_path / "metrics.jsonl"
     file.write_bytes(b"old\n" * 3)
     tail = FileTail(str(file))
@@ -57,7 +54,7 @@ def test_a_file_that_is_written_anew_is_given_from_its_begin(tmp_path: Path, lin
     assert new(tail) == text
 
 
-def test_a_table_that_gets_a_further_column_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_table_that_gets_a_further_column_goes_on_where_it_was(tmp_path):
     """As Lightning's logger does: all rows are written again, below another header."""
     file = tmp_path / "metrics.csv"
     tail = FileTail(str(file))
@@ -71,7 +68,7 @@ def test_a_table_that_gets_a_further_column_goes_on_where_it_was(tmp_path: Path)
     assert new(tail) == b"4,0.2,8\n"
 
 
-def test_a_shorter_file_is_another(tmp_path: Path) -> None:
+def test_a_shorter_file_is_another(tmp_path):
     file = tmp_path / "metrics.jsonl"
     tail = FileTail(str(file))
     append(file, b"1\n2\n3\n")
@@ -81,7 +78,7 @@ def test_a_shorter_file_is_another(tmp_path: Path) -> None:
     assert new(tail) == b"a\nb\n"
 
 
-def test_all_files_of_a_name_are_followed_as_they_come(tmp_path: Path) -> None:
+def test_all_files_of_a_name_are_followed_as_they_come(tmp_path):
     (tmp_path / "old.csv").write_bytes(b"old\n")
     tail = FileTail(str(tmp_path / "*.csv"))
     append(tmp_path / "version_1.csv", b"a\n")
@@ -92,7 +89,7 @@ def test_all_files_of_a_name_are_followed_as_they_come(tmp_path: Path) -> None:
     assert new(tail) == b"d\n"
 
 
-def test_only_a_star_is_a_wildcard(tmp_path: Path) -> None:
+def test_only_a_star_is_a_wildcard(tmp_path):
     folder = tmp_path / "run[1]?"
     folder.mkdir()
     tail = FileTail(str(folder / "log.*"))
@@ -100,7 +97,7 @@ def test_only_a_star_is_a_wildcard(tmp_path: Path) -> None:
     assert new(tail) == b"a\n"
 
 
-def test_lines_of_any_length_pass(tmp_path: Path) -> None:
+def test_lines_of_any_length_pass(tmp_path):
     file = tmp_path / "log"
     tail = FileTail(str(file))
     text = b"x" * 300_000 + b"\n" + b"short\n" * 50_000
@@ -110,14 +107,14 @@ def test_lines_of_any_length_pass(tmp_path: Path) -> None:
     assert new(tail) == b"y" * (1 << 20)
 
 
-def test_what_is_no_file_gives_nothing(tmp_path: Path) -> None:
+def test_what_is_no_file_gives_nothing(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "folder", "pipe/below"):
         assert new(FileTail(str(tmp_path / name))) == b""
 
 
-def test_a_look_is_taken_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_is_taken_now_and_then(tmp_path, monkeypatch):
     monkeypatch.setattr(file_tail, "LOOK_S", LONG_S)
     tail = FileTail(str(tmp_path / "log"))
     assert tail.take() == b""

@@ -1,20 +1,14 @@
 """What a case was measured on is found out on its hosts and kept with the measurement."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
-from suites import Suite
 from trainers import CASES, TinySystem, checkout, measurer
 
 from pytest_dlperf.launch.fleet import Fleet
@@ -30,16 +24,14 @@ from pytest_dlperf.node import host_tools, probe
 V100 = "Tesla V100-SXM2-16GB"
 
 
-def program(path: Path, text: str) -> Path:
+def program(path, text):
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}", encoding="utf-8")
     path.chmod(0o755)
     return path
 
 
-def nvidia(
-    folder: Path, *, devices: Sequence[str] = (V100, V100, V100), driver: str = "470.57.02"
-) -> Path:
+def nvidia(folder, *, devices=(V100, V100, V100), driver="470.57.02"):
     """A folder with a stand-in for NVIDIA's tool that shows these devices."""
     folder.mkdir()
     shown = "".join(f"<gpu><product_name>{name}</product_name></gpu>" for name in devices)
@@ -52,7 +44,7 @@ def nvidia(
     return folder
 
 
-def distribution(folder: Path, name: str, version: str) -> None:
+def distribution(folder, name, version):
     """Metadata of a distribution, as pip leaves it in a Python's folder."""
     metadata = folder / f"{name}-{version}.dist-info"
     metadata.mkdir(parents=True)
@@ -62,7 +54,7 @@ def distribution(folder: Path, name: str, version: str) -> None:
     )
 
 
-def above(found: Fingerprint) -> dict[str, str]:
+def above(found):
     """The software but for what this machine has below all of it."""
     below = {"kernel", "bios", "vbios", "nic_firmware"}
     return {name: version for name, version in found.software.items() if name not in below}
@@ -74,18 +66,16 @@ class OwnTools(Launcher):
     name = "own tools"
     remote = False
 
-    def __init__(self, tools: dict[str, Path], *, python: str = sys.executable) -> None:
+    def __init__(self, tools, *, python=sys.executable):
         super().__init__(python)
         self.tools = tools
 
-    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+    def command(self, host, program, *, alongside=False):
         del alongside
         return ["env", f"PATH={self.tools[host.name]}:{os.environ['PATH']}", *program]
 
 
-def taken_on(
-    tools: dict[str, Path], topology: str, *, python: str = sys.executable, **wanted: Any
-) -> Fingerprint:
+def taken_on(tools, topology, *, python=sys.executable, **wanted):
     """The fingerprint of a case on the first hosts of these, as a session finds it."""
     folder = next(iter(tools.values()))
     fleet = Fleet(
@@ -104,7 +94,7 @@ def taken_on(
         return fleet.fingerprint(case, needed, leases)
 
 
-def test_machine_and_software_are_those_of_the_hosts(tmp_path: Path) -> None:
+def test_machine_and_software_are_those_of_the_hosts(tmp_path):
     tools = nvidia(tmp_path / "one")
     # The tests' own Python may have frameworks.
     python = bare_python(tmp_path / "python")
@@ -116,7 +106,7 @@ def test_machine_and_software_are_those_of_the_hosts(tmp_path: Path) -> None:
     )
 
 
-def test_a_case_is_told_what_it_makes_use_of(tmp_path: Path) -> None:
+def test_a_case_is_told_what_it_makes_use_of(tmp_path):
     """One node has no link to a network."""
     tools = {name: nvidia(tmp_path / name) for name in ("one", "two")}
     machines = {topology: taken_on(tools, topology).machine for topology in ("1n2g", "2n1g")}
@@ -125,7 +115,7 @@ def test_a_case_is_told_what_it_makes_use_of(tmp_path: Path) -> None:
     assert machines == {"1n2g": both, "2n1g": both | between}
 
 
-def test_hosts_that_differ_are_all_told(tmp_path: Path) -> None:
+def test_hosts_that_differ_are_all_told(tmp_path):
     tools = {
         "two": nvidia(tmp_path / "two", devices=[V100] * 2, driver="440.33.01"),
         "one": nvidia(tmp_path / "one", devices=["Tesla P100"] * 3),
@@ -140,14 +130,14 @@ def test_hosts_that_differ_are_all_told(tmp_path: Path) -> None:
     assert found.software["driver"] == "440.33.01 + 470.57.02"
 
 
-def test_a_machine_that_is_looked_at_twice_is_the_same(tmp_path: Path) -> None:
+def test_a_machine_that_is_looked_at_twice_is_the_same(tmp_path):
     tools = {name: nvidia(tmp_path / name) for name in ("one", "two")}
     first, second = taken_on(tools, "2n2g"), taken_on(tools, "2n2g")
     assert first == second
     assert differences(first.machine, second.machine) == {}
 
 
-def test_what_no_tool_tells_is_left_out(tmp_path: Path) -> None:
+def test_what_no_tool_tells_is_left_out(tmp_path):
     """No tool, one that fails, and one that says something else altogether."""
     (tmp_path / "none").mkdir()
     tools = {
@@ -164,9 +154,7 @@ def test_what_no_tool_tells_is_left_out(tmp_path: Path) -> None:
         assert {"device", "driver", "cuda"}.isdisjoint(report.facts)
 
 
-def patched(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, module: ModuleType, old: str, new: str
-) -> None:
+def patched(monkeypatch, folder, module, old, new):
     """Send another program to the hosts, in which one thing differs."""
     source = Path(str(module.__file__)).read_text(encoding="utf-8")
     assert old in source
@@ -175,7 +163,7 @@ def patched(
     monkeypatch.setattr(module, "__file__", str(other))
 
 
-def test_a_tool_that_takes_its_time_is_waited_for(tmp_path: Path) -> None:
+def test_a_tool_that_takes_its_time_is_waited_for(tmp_path):
     tools = nvidia(tmp_path / "one")
     text = (tools / "nvidia-smi").read_text(encoding="utf-8")
     slow = text.replace("exec cat", "sleep 0.3; exec cat")
@@ -192,8 +180,8 @@ def test_a_tool_that_takes_its_time_is_waited_for(tmp_path: Path) -> None:
     ],
 )
 def test_a_network_is_infiniband_where_a_port_of_it_is_active(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, layer: str, network: str
-) -> None:
+    tmp_path, monkeypatch, state, layer, network
+):
     port = tmp_path / "infiniband" / "mlx5_0" / "ports" / "1"
     port.mkdir(parents=True)
     (port / "state").write_text(f"{state}\n", encoding="utf-8")
@@ -203,7 +191,7 @@ def test_a_network_is_infiniband_where_a_port_of_it_is_active(
     assert taken_on(tools, "2n1g").machine["network"] == network
 
 
-def test_a_trainer_without_accelerators_is_measured_on_processors(tmp_path: Path) -> None:
+def test_a_trainer_without_accelerators_is_measured_on_processors(tmp_path):
     tools = nvidia(tmp_path / "one")
     python = bare_python(tmp_path / "python")
     found = taken_on({"one": tools}, "1n2g", python=python, accelerators=False)
@@ -215,9 +203,7 @@ def test_a_trainer_without_accelerators_is_measured_on_processors(tmp_path: Path
     assert above(found) == {}
 
 
-def test_firmware_is_what_the_kernels_files_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_firmware_is_what_the_kernels_files_say(tmp_path, monkeypatch):
     root = tmp_path / "root"
     for name, text in {
         "sys/class/dmi/id/bios_version": "2.19.1\n",
@@ -241,7 +227,7 @@ def test_firmware_is_what_the_kernels_files_say(
     assert "vbios" not in taken_on(tools, "1n1g", accelerators=False).software
 
 
-def test_commits_are_those_of_the_checkouts_on_the_first_host(tmp_path: Path) -> None:
+def test_commits_are_those_of_the_checkouts_on_the_first_host(tmp_path):
     clean, changed, none = (tmp_path / name for name in ("clean", "changed", "none"))
     commits = [checkout(clean), checkout(changed)]
     (clean / "new.log").touch()
@@ -258,9 +244,7 @@ def test_commits_are_those_of_the_checkouts_on_the_first_host(tmp_path: Path) ->
     assert found.commits == {"code": commits[0], "other": f"{commits[1]}+train.py"}
 
 
-def test_a_git_that_hangs_costs_the_commits_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_git_that_hangs_costs_the_commits_alone(tmp_path, monkeypatch):
     tools = nvidia(tmp_path / "one")
     program(tools / "git", "sleep 600\n")
     (tmp_path / ".git").mkdir()
@@ -275,7 +259,7 @@ def test_a_git_that_hangs_costs_the_commits_alone(
 # ---------------------------------------------------------------------------- the trainer's Python
 
 
-def bare_python(path: Path, *folders: Path, version: str | None = None) -> str:
+def bare_python(path, *folders, version=None):
     """A Python that has nothing but what lies in these folders."""
     real = sys.executable if version is None else old_python(version)
     added = "".join(f"sys.path.insert(0, {str(folder)!r}); " for folder in folders)
@@ -286,7 +270,7 @@ def bare_python(path: Path, *folders: Path, version: str | None = None) -> str:
     return str(path)
 
 
-def old_python(version: str) -> str:
+def old_python(version):
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     found = [str(file) for file in pyenv.glob(f"versions/{version}.*/bin/python{version}")]
     found += filter(None, [shutil.which(f"python{version}")])
@@ -297,9 +281,7 @@ def old_python(version: str) -> str:
 
 
 @pytest.mark.parametrize("version", [None, "3.8"])
-def test_versions_of_frameworks_are_read_and_none_is_imported(
-    tmp_path: Path, version: str | None
-) -> None:
+def test_versions_of_frameworks_are_read_and_none_is_imported(tmp_path, version):
     folder = tmp_path / "packages"
     distribution(folder, "torch", "1.8.1+cu111")
     distribution(folder, "paddlepaddle_gpu", "2.1.2.post110")
@@ -320,7 +302,7 @@ def test_versions_of_frameworks_are_read_and_none_is_imported(
 
 
 @pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9"])
-def test_an_old_python_on_the_host_tells_the_same(tmp_path: Path, version: str) -> None:
+def test_an_old_python_on_the_host_tells_the_same(tmp_path, version):
     tools = nvidia(tmp_path / "one")
     launcher = OwnTools({"one": tools}, python=old_python(version))
     hosts = [Host(name="one", address="one")]
@@ -331,7 +313,7 @@ def test_an_old_python_on_the_host_tells_the_same(tmp_path: Path, version: str) 
     assert report.facts["driver"] == "470.57.02"
 
 
-def test_modules_that_a_system_needs_are_told_where_they_have_a_version(tmp_path: Path) -> None:
+def test_modules_that_a_system_needs_are_told_where_they_have_a_version(tmp_path):
     folder = tmp_path / "packages"
     folder.mkdir()
     (folder / "frame.py").write_text("__version__ = '1.2'\n", encoding="utf-8")
@@ -350,12 +332,10 @@ def test_modules_that_a_system_needs_are_told_where_they_have_a_version(tmp_path
 # ---------------------------------------------------------------------------- with a measurement
 
 
-def test_a_measurement_says_what_it_was_taken_on(suite: Suite) -> None:
+def test_a_measurement_says_what_it_was_taken_on(suite):
     TinySystem(suite)
     one_node = measurer(suite).measure(Case.from_id(CASES[0]))
     two_nodes = measurer(suite).measure(Case.from_id(CASES[2]))
-    assert one_node.fingerprint is not None
-    assert two_nodes.fingerprint is not None
     assert one_node.fingerprint.hosts == two_nodes.fingerprint.hosts == ("localhost",)
     assert "network" not in one_node.fingerprint.machine
     # Both nodes are this machine: that is no figure of a network.
@@ -366,11 +346,11 @@ def test_a_measurement_says_what_it_was_taken_on(suite: Suite) -> None:
 class BrokenLauncher(OwnTools):
     name = "pods"
 
-    def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
+    def resolve(self, hosts):
         raise FileNotFoundError(f"kubectl for {len(hosts)}")
 
 
-def test_a_launcher_that_raises_is_named(tmp_path: Path) -> None:
+def test_a_launcher_that_raises_is_named(tmp_path):
     fleet = Fleet(
         BrokenLauncher({}),
         [Host(name="one", address="one")],

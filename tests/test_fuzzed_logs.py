@@ -1,7 +1,5 @@
 """Damaged logs of which the truth is known: no crash, no wrong number, no false alarm."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +29,7 @@ fuzz_logs.main()
 """
 
 
-def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
+def fuzz(*arguments):
     return subprocess.run(
         [sys.executable, SCRIPT, "--jobs", "2", *arguments],
         capture_output=True,
@@ -42,13 +40,13 @@ def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.ci
 @pytest.mark.slow
-def test_damaged_logs_do_not_fool_the_readers() -> None:
+def test_damaged_logs_do_not_fool_the_readers():
     done = fuzz("--mutants", "6000", "--seed", "tests")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "other-trainer" in done.stdout
 
 
-def test_a_mutant_is_made_again_from_its_token(tmp_path: Path) -> None:
+def test_a_mutant_is_made_again_from_its_token(tmp_path):
     shown = [
         fuzz("--one", "0:lost-steps:dllogger:17", "--keep", str(tmp_path / f"{k}.log"))
         for k in range(2)
@@ -58,7 +56,7 @@ def test_a_mutant_is_made_again_from_its_token(tmp_path: Path) -> None:
     assert b"Iteration: " in (tmp_path / "0.log").read_bytes()
 
 
-def test_a_reader_that_is_wrong_is_seen() -> None:
+def test_a_reader_that_is_wrong_is_seen():
     done = subprocess.run(
         [sys.executable, "-c", SPOILED, str(SCRIPT.parent)],
         capture_output=True,

@@ -1,7 +1,5 @@
 """The gate: which numbers give which verdict, and that nothing unmeasured passes."""
 
-from __future__ import annotations
-
 import pytest
 from gate_values import (
     EVEN,
@@ -21,22 +19,22 @@ from msgspec.structs import replace
 
 from pytest_dlperf.gate.rules import Terms
 from pytest_dlperf.gate.verdicts import GateInput, decide
-from pytest_dlperf.model.baseline import Acceptance, Baseline
+from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.judgement import Judgement, Verdict
-from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
+from pytest_dlperf.model.measurement import Estimator, Fingerprint, Run, RunStatus
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, RuleName, Sanity, Source
 
 BASELINE = accepted((), number=1000.0)
 FASTER = accepted((), number=8000.0)
 
 
-def with_broken_run(status: RunStatus) -> Measurement:
+def with_broken_run(status):
     broken = Run(run=3, status=status, reason="the reason")
     sound = measured(1000.0, 1001.0)
     return replace(sound, runs=(*sound.runs, broken))
 
 
-def judge(measurement: Measurement, baseline: Baseline | None = BASELINE) -> Judgement:
+def judge(measurement, baseline=BASELINE):
     return judge_by(measurement, baseline, tolerance_percent=5)
 
 
@@ -51,38 +49,38 @@ def judge(measurement: Measurement, baseline: Baseline | None = BASELINE) -> Jud
         (1050.01, Verdict.IMPROVED),
     ],
 )
-def test_the_median_is_held_against_the_tolerance(median: float, verdict: Verdict) -> None:
+def test_the_median_is_held_against_the_tolerance(median, verdict):
     assert judge(measured(median)).verdict is verdict
 
 
-def test_one_stray_run_does_not_move_the_verdict() -> None:
+def test_one_stray_run_does_not_move_the_verdict():
     assert judge(measured(1000, 1001, 300, 999, 1002)).verdict is Verdict.PASS
 
 
-def test_slower_is_never_improved_and_faster_never_regressed() -> None:
+def test_slower_is_never_improved_and_faster_never_regressed():
     for percent in range(1, 100):
         assert judge(measured(1000 * (1 - percent / 100))).verdict is not Verdict.IMPROVED
         assert judge(measured(1000 * (1 + percent / 100))).verdict is not Verdict.REGRESSED
 
 
-def test_a_baseline_brings_its_own_tolerance() -> None:
+def test_a_baseline_brings_its_own_tolerance():
     own = replace(BASELINE, tolerance_percent=20.0)
     assert judge(measured(850), own).verdict is Verdict.PASS
     assert judge(measured(799), own).verdict is Verdict.REGRESSED
 
 
 @pytest.mark.parametrize("status", [RunStatus.FAILED, RunStatus.HUNG, RunStatus.INVALID])
-def test_one_broken_run_is_the_verdict(status: RunStatus) -> None:
+def test_one_broken_run_is_the_verdict(status):
     judgement = judge(with_broken_run(status))
     assert judgement.verdict.value == status.value
     assert "run 3: the reason" in (judgement.reason or "")
 
 
-def test_no_run_at_all_is_invalid() -> None:
+def test_no_run_at_all_is_invalid():
     assert judge(measured()).verdict is Verdict.INVALID
 
 
-def test_without_a_baseline_nothing_passes() -> None:
+def test_without_a_baseline_nothing_passes():
     judgement = judge(measured(1000), None)
     assert judgement.verdict is Verdict.NO_BASELINE
     assert judgement.measured == 1000
@@ -98,7 +96,7 @@ def test_without_a_baseline_nothing_passes() -> None:
     ],
     ids=["unit", "direction", "estimator"],
 )
-def test_numbers_of_another_kind_are_no_baseline(other: Baseline) -> None:
+def test_numbers_of_another_kind_are_no_baseline(other):
     judgement = judge_by(measured(1000), other, tolerance_percent=5)
     assert judgement.verdict is Verdict.NO_BASELINE
     assert other.place in (judgement.reason or "")
@@ -108,20 +106,20 @@ def test_numbers_of_another_kind_are_no_baseline(other: Baseline) -> None:
     ("throughput", "verdict"),
     [(8000, Verdict.PASS), (7599, Verdict.REGRESSED), (8500, Verdict.IMPROVED)],
 )
-def test_the_speedup_is_held_against_its_own_baseline(throughput: float, verdict: Verdict) -> None:
+def test_the_speedup_is_held_against_its_own_baseline(throughput, verdict):
     judgement = judge_speedup(measured(throughput), measured(1000), FASTER, tolerance_percent=5)
     assert judgement.verdict is verdict
     assert judgement.measured == throughput / 1000
 
 
 @pytest.mark.parametrize("broken_end", ["many", "single"])
-def test_a_speedup_needs_both_ends(broken_end: str) -> None:
+def test_a_speedup_needs_both_ends(broken_end):
     broken, sound = with_broken_run(RunStatus.INVALID), measured(1000)
     ends = (broken, sound) if broken_end == "many" else (sound, broken)
     assert judge_speedup(*ends, FASTER, tolerance_percent=5).verdict is Verdict.INVALID
 
 
-def test_a_speedup_needs_a_baseline_of_its_own_and_one_of_what_it_is_over() -> None:
+def test_a_speedup_needs_a_baseline_of_its_own_and_one_of_what_it_is_over():
     for known, speedup in ((FASTER, None), (None, 8.0)):
         judgement = judge_speedup(
             measured(8000), measured(1000), known, speedup=speedup, tolerance_percent=5
@@ -133,7 +131,7 @@ def test_a_speedup_needs_a_baseline_of_its_own_and_one_of_what_it_is_over() -> N
 # ------------------------------------------------------------------- what is told beside it
 
 
-def test_the_tolerance_tells_what_it_sees_by_the_runs_of_both_sides() -> None:
+def test_the_tolerance_tells_what_it_sees_by_the_runs_of_both_sides():
     known = replace(BASELINE, runs=dict(enumerate(EVEN, 1)))
     judgement = judge(measured(*EVEN), known)
     assert judgement.rule is RuleName.TOLERANCE
@@ -148,13 +146,13 @@ def test_the_tolerance_tells_what_it_sees_by_the_runs_of_both_sides() -> None:
     assert 0.1 < (judge(measured(1000), noisy).false_alarm or 0) < 0.4
 
 
-def test_the_tolerance_tells_what_it_sees_by_tonight_where_the_baseline_cannot() -> None:
+def test_the_tolerance_tells_what_it_sees_by_tonight_where_the_baseline_cannot():
     judgement = judge(measured(*EVEN))
     # Known by four differences only.
     assert judgement.min_detectable_percent == pytest.approx(5 + 1.53 * 0.90, abs=0.02)
 
 
-def test_a_baseline_of_many_runs_tells_the_noise_alone() -> None:
+def test_a_baseline_of_many_runs_tells_the_noise_alone():
     many = replace(lasting(1000), tolerance_percent=11.0)
     for tonight in (EVEN, [1000.0] * 5):
         judgement = judge(measured(*tonight), many)
@@ -162,32 +160,32 @@ def test_a_baseline_of_many_runs_tells_the_noise_alone() -> None:
         assert judgement.min_detectable_percent == pytest.approx(11 + 1.31 * 0.90, abs=0.02)
 
 
-def test_no_interval_tells_of_a_loss_of_more_than_all() -> None:
+def test_no_interval_tells_of_a_loss_of_more_than_all():
     judgement = judge(measured(20.0, 500.0, 1500.0))
     assert judgement.verdict is Verdict.REGRESSED
     assert (judgement.interval_percent or (0, 0))[0] == -100
 
 
-def test_a_number_without_runs_is_taken_for_the_median_of_five_at_most() -> None:
+def test_a_number_without_runs_is_taken_for_the_median_of_five_at_most():
     few, many = (judge(measured(*EVEN * times)) for times in (1, 4))
     # Twenty runs tonight take their own half of the error away, not the accepted number's.
     assert (few.interval_percent or (0, 0))[1] == pytest.approx(2.78 * 0.90, abs=0.02)
     assert (many.interval_percent or (0, 0))[1] == pytest.approx(2.09 * 0.66, abs=0.02)
 
 
-def test_a_run_that_is_an_accident_does_not_blur_what_is_seen() -> None:
+def test_a_run_that_is_an_accident_does_not_blur_what_is_seen():
     judgement = judge(measured(*EVEN[:4], 300.0), replace(BASELINE, runs=dict(enumerate(EVEN, 1))))
     assert (judgement.min_detectable_percent or 0) < 6.5
 
 
-def test_what_too_few_runs_cannot_tell_is_left_open() -> None:
+def test_what_too_few_runs_cannot_tell_is_left_open():
     judgement = judge(measured(1000, 1001))
     assert judgement.min_detectable_percent is None
     assert judgement.interval_percent is None
     assert judgement.false_alarm is None
 
 
-def test_medians_are_rounded_as_their_estimator_rounds() -> None:
+def test_medians_are_rounded_as_their_estimator_rounds():
     published = replace(BASELINE, estimator=Estimator.PUBLISHED)
     measurement = replace(measured(949.998), estimator=Estimator.PUBLISHED)
     judgement = judge(measurement, published)
@@ -195,7 +193,7 @@ def test_medians_are_rounded_as_their_estimator_rounds() -> None:
     assert judgement.verdict is Verdict.PASS
 
 
-def test_many_sessions_are_judged_by_the_sequential_rule() -> None:
+def test_many_sessions_are_judged_by_the_sequential_rule():
     judgement = judge(measured(*[1030.0] * 7), SEQUENTIAL)
     assert judgement.rule is RuleName.SEQUENTIAL
     assert judgement.verdict is Verdict.REGRESSED
@@ -209,12 +207,12 @@ def test_many_sessions_are_judged_by_the_sequential_rule() -> None:
 # ----------------------------------------------------------------------- machine, software
 
 
-def on(machine: dict[str, str], software: dict[str, str] | None = None) -> Measurement:
+def on(machine, software=None):
     taken_on = Fingerprint(machine=machine, software=software or {}, hosts=("node1",))
     return replace(measured(1000, 1000, 1000), fingerprint=taken_on)
 
 
-def test_fewer_runs_to_be_had_let_less_be_seen() -> None:
+def test_fewer_runs_to_be_had_let_less_be_seen():
     seen = {
         available: judge(
             replace(measured(*EVEN[1:4]), available_runs=available), lasting(1000)
@@ -226,7 +224,7 @@ def test_fewer_runs_to_be_had_let_less_be_seen() -> None:
     assert 2.7 < (seen[5] or 0) < 3.2
 
 
-def test_another_machine_is_no_baseline_and_both_are_shown() -> None:
+def test_another_machine_is_no_baseline_and_both_are_shown():
     known = replace(BASELINE, machine={"device": "V100", "interconnect": "nvlink"})
     judgement = judge(on({"device": "A100", "interconnect": "nvlink"}), known)
     assert judgement.verdict is Verdict.NO_BASELINE
@@ -235,14 +233,14 @@ def test_another_machine_is_no_baseline_and_both_are_shown() -> None:
     assert "nvlink" not in (judgement.reason or "")
 
 
-def test_machines_are_compared_by_what_both_sides_know() -> None:
+def test_machines_are_compared_by_what_both_sides_know():
     known = replace(BASELINE, machine={"device": "V100"})
     assert judge(on({"device": "V100", "network": "ethernet"}), known).verdict is Verdict.PASS
     assert judge(on({"network": "ethernet"}), known).verdict is Verdict.PASS
     assert judge(measured(1000), known).verdict is Verdict.PASS
 
 
-def test_other_software_changes_no_verdict_and_is_no_remark() -> None:
+def test_other_software_changes_no_verdict_and_is_no_remark():
     known = replace(
         BASELINE, acceptance=Acceptance(at="2026-11-01", software={"nccl": "2.7.3", "cuda": "11.0"})
     )
@@ -254,7 +252,7 @@ def test_other_software_changes_no_verdict_and_is_no_remark() -> None:
 # -------------------------------------------------------------------------------- speedup
 
 
-def lasting(level: float) -> Baseline:
+def lasting(level):
     """A baseline of six sessions around a level."""
     return accepted(*[[run * level / 1000 for run in EVEN]] * 6)
 
@@ -264,13 +262,13 @@ SEQUENTIAL = replace(lasting(1060), accepted=1000.0)
 
 
 def speedup_of(
-    many: float,
-    single: float,
-    known: Baseline = MANY,
-    single_known: Baseline | None = ONE,
+    many,
+    single,
+    known=MANY,
+    single_known=ONE,
     *,
-    speedup: Baseline | float = 8.0,
-) -> Judgement:
+    speedup=8.0,
+):
     return judge_speedup(
         measured(*[many] * 7),
         measured(*[single] * 7, name=SINGLE),
@@ -281,7 +279,7 @@ def speedup_of(
     )
 
 
-def test_a_speedup_of_two_lasting_ends_is_judged_by_the_sequential_rule() -> None:
+def test_a_speedup_of_two_lasting_ends_is_judged_by_the_sequential_rule():
     judgement = speedup_of(8000, 1000)
     assert (judgement.verdict, judgement.rule) == (Verdict.PASS, RuleName.SEQUENTIAL)
     assert judgement.measured == 8.0
@@ -294,14 +292,14 @@ def test_a_speedup_of_two_lasting_ends_is_judged_by_the_sequential_rule() -> Non
     assert speedup_of(7900, 1000).verdict is Verdict.PASS
 
 
-def test_a_speedup_may_lose_what_its_own_tolerance_allows() -> None:
+def test_a_speedup_may_lose_what_its_own_tolerance_allows():
     own = accepted_speedup(8.0, own=4.0)
     assert speedup_of(7700, 1000, speedup=own).verdict is Verdict.PASS
     assert speedup_of(7600, 1000, speedup=own).verdict is Verdict.REGRESSED
 
 
 @pytest.mark.parametrize("lasting_end", ["many", "single"])
-def test_a_speedup_with_one_lasting_end_has_the_errors_of_two_medians(lasting_end: str) -> None:
+def test_a_speedup_with_one_lasting_end_has_the_errors_of_two_medians(lasting_end):
     few = tuple(replace(end, sessions=()) for end in (MANY, ONE))
     many, single = (MANY, few[1]) if lasting_end == "many" else (few[0], ONE)
     runs = [tuple(run * level for run in EVEN) for level in (8.0, 1.0)]
@@ -313,12 +311,12 @@ def test_a_speedup_with_one_lasting_end_has_the_errors_of_two_medians(lasting_en
     assert judgement.min_detectable_percent == pytest.approx(5 + 1.35 * 1.27, abs=0.08)
 
 
-def test_a_speedup_with_one_lasting_end_is_judged_by_the_tolerance() -> None:
+def test_a_speedup_with_one_lasting_end_is_judged_by_the_tolerance():
     assert speedup_of(7700, 1000, single_known=BASELINE).rule is RuleName.TOLERANCE
     assert speedup_of(7700, 1000, single_known=None).verdict is Verdict.PASS
 
 
-def test_a_speedup_that_crept_away_from_the_accepted_one_is_regressed() -> None:
+def test_a_speedup_that_crept_away_from_the_accepted_one_is_regressed():
     judgement = speedup_of(8000, 1000, speedup=8.6)
     assert judgement.verdict is Verdict.REGRESSED
     assert judgement.reason == (
@@ -330,7 +328,7 @@ def test_a_speedup_that_crept_away_from_the_accepted_one_is_regressed() -> None:
     assert judgement.tolerance_percent == pytest.approx(5)
 
 
-def test_both_ends_are_shown_beside_every_speedup() -> None:
+def test_both_ends_are_shown_beside_every_speedup():
     for single in (ONE, None):
         ends = "\n".join(speedup_of(7900, 990, single_known=single).ends)
         assert "1n8g: 7900.00 images/s, -1.2 % from its reference 8000.00" in ends
@@ -338,7 +336,7 @@ def test_both_ends_are_shown_beside_every_speedup() -> None:
 
 
 @pytest.mark.parametrize("sequential", [True, False])
-def test_a_slower_single_device_is_no_better_scaling(*, sequential: bool) -> None:
+def test_a_slower_single_device_is_no_better_scaling(*, sequential):
     many = MANY if sequential else FASTER
     single = ONE if sequential else BASELINE
     judgement = speedup_of(8000, 900, many, single)
@@ -348,22 +346,22 @@ def test_a_slower_single_device_is_no_better_scaling(*, sequential: bool) -> Non
     assert "900" in (judgement.reason or "")
 
 
-def test_a_slower_single_device_is_seen_without_a_baseline_of_its_own() -> None:
+def test_a_slower_single_device_is_seen_without_a_baseline_of_its_own():
     assert speedup_of(8000, 900, single_known=None).verdict is Verdict.INCONCLUSIVE
 
 
-def test_a_gain_is_one_if_the_many_devices_account_for_it() -> None:
+def test_a_gain_is_one_if_the_many_devices_account_for_it():
     assert speedup_of(8800, 1000).verdict is Verdict.IMPROVED
     assert speedup_of(8400, 970).verdict is Verdict.IMPROVED
 
 
-def test_a_gain_of_two_small_changes_passes_with_a_note() -> None:
+def test_a_gain_of_two_small_changes_passes_with_a_note():
     judgement = speedup_of(8060, 982)
     assert judgement.verdict is Verdict.PASS
     assert any("less than half" in note for note in judgement.notes)
 
 
-def test_a_single_device_on_another_machine_has_no_speedup_to_compare() -> None:
+def test_a_single_device_on_another_machine_has_no_speedup_to_compare():
     single = replace(
         measured(1000, name=SINGLE),
         fingerprint=Fingerprint(machine={"device": "A100"}),
@@ -374,7 +372,7 @@ def test_a_single_device_on_another_machine_has_no_speedup_to_compare() -> None:
 
 
 @pytest.mark.parametrize("end", ["many", "single"])
-def test_strays_on_one_end_leave_a_speedup_open(end: str) -> None:
+def test_strays_on_one_end_leave_a_speedup_open(end):
     strays = measured(*[950.0] * 5, 500.0, 400.0, 300.0, 1200.0)
     usual = measured(*[1000.0] * 9)
     ends = (strays, usual) if end == "many" else (usual, strays)
@@ -384,7 +382,7 @@ def test_strays_on_one_end_leave_a_speedup_open(end: str) -> None:
 
 
 @pytest.mark.parametrize("sequential", [True, False])
-def test_the_direction_of_a_speedup_cannot_be_turned_round(*, sequential: bool) -> None:
+def test_the_direction_of_a_speedup_cannot_be_turned_round(*, sequential):
     many = MANY if sequential else FASTER
     single = ONE if sequential else BASELINE
     for percent in range(6, 60):
@@ -394,13 +392,13 @@ def test_the_direction_of_a_speedup_cannot_be_turned_round(*, sequential: bool) 
 
 
 @pytest.mark.parametrize("sequential", [True, False])
-def test_a_ratio_may_be_better_the_lower_it_is(*, sequential: bool) -> None:
+def test_a_ratio_may_be_better_the_lower_it_is(*, sequential):
     """Seconds on many devices over those on one: what was a gain above is a loss here."""
     ratio = replace(SPEEDUP_METRIC, name="slowdown", better=Better.LOWER, ratio_of=TIME.name)
     sessions = [mirrored(EVEN)] * (6 if sequential else 1)
     known = accepted(*sessions, metric=TIME)
 
-    def verdict(case_ms: float, over_ms: float) -> Verdict:
+    def verdict(case_ms, over_ms):
         case = measured(*[case_ms] * 7, metric=TIME)
         over = measured(*[over_ms] * 7, metric=TIME, name=SINGLE)
         ends = end(case, known, accepted((), number=1.0, metric=ratio)), end(over, known)
@@ -426,13 +424,13 @@ def test_a_ratio_may_be_better_the_lower_it_is(*, sequential: bool) -> None:
         (949.99, Verdict.IMPROVED),
     ],
 )
-def test_more_of_what_is_better_the_lower_is_a_loss(median: float, verdict: Verdict) -> None:
+def test_more_of_what_is_better_the_lower_is_a_loss(median, verdict):
     judgement = judge(measured(median, metric=TIME), accepted((), number=1000.0, metric=TIME))
     assert judgement.verdict is verdict
     assert judgement.loss_percent == pytest.approx((median - 1000) / 10)
 
 
-def test_more_than_all_can_be_lost_of_what_is_better_the_lower() -> None:
+def test_more_than_all_can_be_lost_of_what_is_better_the_lower():
     runs = (20.0, 500.0, 1500.0, 1600.0)
     one, other = (judge(measured(*runs, metric=metric), None) for metric in (METRIC, TIME))
     assert one.verdict is other.verdict is Verdict.NO_BASELINE
@@ -450,7 +448,7 @@ MEMORY = Metric(name="peak_memory", unit="MB", better=Better.LOWER, source=Sourc
 ALIKE = accepted([23456.0, 23456.0, 23456.5], metric=MEMORY)
 
 
-def test_what_does_not_differ_is_judged_from_one_run_by_its_tolerance() -> None:
+def test_what_does_not_differ_is_judged_from_one_run_by_its_tolerance():
     for level, verdict in ((1.0, Verdict.PASS), (1.06, Verdict.REGRESSED), (0.9, Verdict.IMPROVED)):
         judgement = judge(measured(23456.0 * level, metric=MEMORY), ALIKE)
         assert (judgement.verdict, judgement.rule) == (verdict, RuleName.TOLERANCE)
@@ -458,7 +456,7 @@ def test_what_does_not_differ_is_judged_from_one_run_by_its_tolerance() -> None:
         assert (judgement.false_alarm, judgement.min_detectable_percent) == (0.0, 5.0)
 
 
-def test_what_differs_tonight_alone_is_told_and_judged_by_its_own_noise() -> None:
+def test_what_differs_tonight_alone_is_told_and_judged_by_its_own_noise():
     judgement = judge(measured(23456.0, 23000.0, 23456.0, 24000.0, metric=MEMORY), ALIKE)
     assert judgement.verdict is Verdict.PASS
     assert "4.35 % apart" in judgement.notes[0]
@@ -469,7 +467,7 @@ def test_what_differs_tonight_alone_is_told_and_judged_by_its_own_noise() -> Non
 # --------------------------------------------------------------------- missing, sanity, zero
 
 
-def test_a_metric_that_the_log_lacks_is_invalid_and_what_was_looked_for_is_told() -> None:
+def test_a_metric_that_the_log_lacks_is_invalid_and_what_was_looked_for_is_told():
     lacking = Run(run=2, status=RunStatus.OK, missing={MEMORY.name: "no line has 'max allocated'"})
     sound = measured(23456.0, metric=MEMORY)
     judgement = judge(replace(sound, runs=(*sound.runs, lacking)), ALIKE)
@@ -477,7 +475,7 @@ def test_a_metric_that_the_log_lacks_is_invalid_and_what_was_looked_for_is_told(
     assert "run 2 has no peak_memory: no line has 'max allocated'" in (judgement.reason or "")
 
 
-def test_what_is_checked_and_not_compared_passes_with_every_sound_run() -> None:
+def test_what_is_checked_and_not_compared_passes_with_every_sound_run():
     loss = replace(MEMORY, name="loss", better=None, sanity=Sanity(falls=True, below=10.0))
     judgement = judge(measured(2.5, -1.0, metric=loss), None)
     assert (judgement.verdict, judgement.decision) == (Verdict.PASS, None)
@@ -490,7 +488,7 @@ def test_what_is_checked_and_not_compared_passes_with_every_sound_run() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, -3.0])
-def test_a_loss_is_a_part_of_a_number_above_nothing(value: float) -> None:
+def test_a_loss_is_a_part_of_a_number_above_nothing(value):
     judgement = judge(measured(1000.0, value, metric=TIME), accepted(EVEN, metric=TIME))
     assert judgement.verdict is Verdict.INVALID
     assert f"{value:.4g} ms" in (judgement.reason or "")
@@ -500,7 +498,7 @@ def test_a_loss_is_a_part_of_a_number_above_nothing(value: float) -> None:
         assert f"{known.place} accepts {value:g} as {METRIC.name}" in (unusable.reason or "")
 
 
-def test_judgements_pass_between_processes_unchanged() -> None:
+def test_judgements_pass_between_processes_unchanged():
     for judgement in (
         judge(measured(900)),
         judge(measured(900), None),

@@ -1,7 +1,5 @@
 """The control arm: a loss that the accepted software has too is none of the candidate's."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -9,18 +7,17 @@ from gate_values import CASE, METRIC, TIME, accepted, interleaved, measured
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.control import ControlRuns, confirm
-from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
-from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, RunStatus
-from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric, RuleName
+from pytest_dlperf.model.measurement import InterleavedRuns, Run, RunStatus
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, RuleName
 
 
-def baseline(deviation: float = 0.01, runs: int = 30, *, metric: Metric = METRIC) -> Baseline:
+def baseline(deviation=0.01, runs=30, *, metric=METRIC):
     steps = [1000 * (1 + deviation * step) for step in (-1.3, -0.7, 0.0, 0.7, 1.3)]
     return accepted((steps * 6)[:runs], number=1000.0, metric=metric)
 
 
-def judgement(metric: Metric = METRIC, difference: float = -4.0) -> Judgement:
+def judgement(metric=METRIC, difference=-4.0):
     return Judgement(
         metric=metric,
         verdict=Verdict.REGRESSED,
@@ -36,21 +33,17 @@ def judgement(metric: Metric = METRIC, difference: float = -4.0) -> Judgement:
     )
 
 
-def confirm_by(
-    judgement: Judgement, arms: InterleavedRuns, known: Baseline | None, *, least: float = 2.0
-) -> Judgement:
+def confirm_by(judgement, arms, known, *, least=2.0):
     """The verdict after these arms."""
     runs = ControlRuns(interleaved=arms)
     return confirm(judgement, runs, known, min_loss_percent=least, without_control=judgement)
 
 
-def confirmed(
-    arms: InterleavedRuns, known: Baseline | None = None, *, least: float = 2.0
-) -> Judgement:
+def confirmed(arms, known=None, *, least=2.0):
     return confirm_by(judgement(), arms, known or baseline(), least=least)
 
 
-def test_a_loss_against_the_accepted_software_stands() -> None:
+def test_a_loss_against_the_accepted_software_stands():
     found = confirmed(interleaved(960, 1000))
     assert found.verdict is Verdict.REGRESSED
     assert found.reason == (
@@ -60,7 +53,7 @@ def test_a_loss_against_the_accepted_software_stands() -> None:
     )
 
 
-def test_a_loss_that_the_accepted_software_has_too_is_the_environment() -> None:
+def test_a_loss_that_the_accepted_software_has_too_is_the_environment():
     found = confirmed(interleaved(960, 960))
     assert found.verdict is Verdict.ENVIRONMENT_SHIFT
     assert (found.reason or "").startswith(
@@ -79,9 +72,7 @@ def test_a_loss_that_the_accepted_software_has_too_is_the_environment() -> None:
         (8.0, 980.0, Verdict.REGRESSED),
     ],
 )
-def test_the_smaller_the_loss_that_counts_the_less_confirms_it(
-    least: float, candidate: float, verdict: Verdict
-) -> None:
+def test_the_smaller_the_loss_that_counts_the_less_confirms_it(least, candidate, verdict):
     arms = interleaved(candidate, 1000)
     assert confirmed(arms, baseline(0.002), least=least).verdict is verdict
 
@@ -94,15 +85,13 @@ def test_the_smaller_the_loss_that_counts_the_less_confirms_it(
         (960, 1000, Verdict.ENVIRONMENT_SHIFT),
     ],
 )
-def test_what_is_better_the_lower_is_confirmed_the_other_way_round(
-    candidate: int, control: int, expected: Verdict
-) -> None:
+def test_what_is_better_the_lower_is_confirmed_the_other_way_round(candidate, control, expected):
     arms = interleaved(candidate, control, metric=TIME)
     found = confirm_by(judgement(TIME, 4.0), arms, baseline(metric=TIME))
     assert found.verdict is expected
 
 
-def test_an_arm_that_lacks_the_metric_says_nothing() -> None:
+def test_an_arm_that_lacks_the_metric_says_nothing():
     arms = replace(interleaved(960, 960), control=measured())
     found = confirmed(arms)
     assert found.verdict is Verdict.REGRESSED
@@ -113,13 +102,11 @@ def test_an_arm_that_lacks_the_metric_says_nothing() -> None:
     ("candidate", "verdict"),
     [(986.0, Verdict.ENVIRONMENT_SHIFT), (984.0, Verdict.REGRESSED)],
 )
-def test_a_percent_and_a_half_confirms_where_the_noise_is_small(
-    candidate: float, verdict: Verdict
-) -> None:
+def test_a_percent_and_a_half_confirms_where_the_noise_is_small(candidate, verdict):
     assert confirmed(interleaved(candidate, 1000)).verdict is verdict
 
 
-def test_more_is_needed_where_the_noise_is_large_or_the_runs_are_few() -> None:
+def test_more_is_needed_where_the_noise_is_large_or_the_runs_are_few():
     arms = interleaved(975, 1000)
     assert confirmed(arms).verdict is Verdict.REGRESSED
     noisy = confirmed(arms, baseline(0.04))
@@ -128,7 +115,7 @@ def test_more_is_needed_where_the_noise_is_large_or_the_runs_are_few() -> None:
     assert confirmed(few, baseline(0.02)).verdict is Verdict.ENVIRONMENT_SHIFT
 
 
-def test_strays_of_both_arms_do_not_count() -> None:
+def test_strays_of_both_arms_do_not_count():
     arms = InterleavedRuns(
         candidate=measured(960, 961, 959, 960, 300), control=measured(1000, 400, 1001, 999, 1000)
     )
@@ -137,7 +124,7 @@ def test_strays_of_both_arms_do_not_count() -> None:
     assert "4.0 % worse" in (found.reason or "")
 
 
-def test_a_baseline_of_few_runs_leaves_the_noise_to_both_arms() -> None:
+def test_a_baseline_of_few_runs_leaves_the_noise_to_both_arms():
     quiet = InterleavedRuns(
         candidate=measured(974, 975, 976, 975, 975), control=measured(999, 1000, 1001, 1000, 1000)
     )
@@ -149,7 +136,7 @@ def test_a_baseline_of_few_runs_leaves_the_noise_to_both_arms() -> None:
     assert confirmed(noisy, few).verdict is Verdict.ENVIRONMENT_SHIFT
 
 
-def test_the_noise_of_a_few_pairs_confirms_only_what_is_clear() -> None:
+def test_the_noise_of_a_few_pairs_confirms_only_what_is_clear():
     """Three pairs know their noise by four differences: 2.13 errors take the place of 1.645."""
     candidate, control = (975.0, 950.0, 1000.0), (1000.0, 975.0, 1025.0)
     arms = InterleavedRuns(candidate=measured(*candidate), control=measured(*control))
@@ -161,16 +148,16 @@ def test_the_noise_of_a_few_pairs_confirms_only_what_is_clear() -> None:
     assert known.verdict is Verdict.REGRESSED
 
 
-def test_one_run_of_each_takes_nothing_back() -> None:
+def test_one_run_of_each_takes_nothing_back():
     found = confirmed(interleaved(1000, 1000, runs=1), baseline(runs=5))
     assert found.verdict is Verdict.REGRESSED
     assert found.notes[-1].endswith("too few runs of each to estimate their noise")
 
 
 @pytest.mark.parametrize("drift", [0.01, -0.01])
-def test_a_drift_through_the_night_is_no_difference_between_the_arms(drift: float) -> None:
-    candidate: list[float] = []
-    control: list[float] = []
+def test_a_drift_through_the_night_is_no_difference_between_the_arms(drift):
+    candidate = []
+    control = []
     for place, arm in enumerate([candidate, control, control, candidate] * 2):
         arm.append(1000 * (1 - drift * place))
     arms = InterleavedRuns(candidate=measured(*candidate), control=measured(*control))
@@ -179,11 +166,11 @@ def test_a_drift_through_the_night_is_no_difference_between_the_arms(drift: floa
     assert "0.0 %" in (found.reason or "")
 
 
-def test_false_confirmations_are_as_rare_as_they_are_meant_to_be() -> None:
+def test_false_confirmations_are_as_rare_as_they_are_meant_to_be():
     choose = random.Random(3)  # noqa: S311 - noise
     trials = 1500
 
-    def arm() -> Measurement:
+    def arm():
         return measured(*[choose.gauss(1000, 25) for _ in range(4)])
 
     found = sum(
@@ -194,7 +181,7 @@ def test_false_confirmations_are_as_rare_as_they_are_meant_to_be() -> None:
     assert 0.03 < found / trials < 0.07
 
 
-def test_what_lies_between_the_arms_is_no_noise() -> None:
+def test_what_lies_between_the_arms_is_no_noise():
     arms = InterleavedRuns(
         candidate=measured(700, 701, 699, 700), control=measured(1000, 1001, 999, 1000)
     )
@@ -203,12 +190,12 @@ def test_what_lies_between_the_arms_is_no_noise() -> None:
     assert "a loss counts from 1.5 % on" in (found.reason or "")
 
 
-def with_broken_run(arm: Measurement) -> Measurement:
+def with_broken_run(arm):
     broken = Run(run=3, status=RunStatus.HUNG, reason="no step for 60 s")
     return replace(arm, runs=(*arm.runs[:2], broken))
 
 
-def test_a_broken_control_takes_nothing_back() -> None:
+def test_a_broken_control_takes_nothing_back():
     sound = interleaved(960, 960)
     arms = replace(sound, control=with_broken_run(sound.control))
     found = confirmed(arms)
@@ -217,14 +204,14 @@ def test_a_broken_control_takes_nothing_back() -> None:
     assert "no step for 60 s" in found.notes[-1]
 
 
-def test_a_candidate_that_breaks_beside_the_control_is_broken() -> None:
+def test_a_candidate_that_breaks_beside_the_control_is_broken():
     sound = interleaved(960, 960)
     found = confirmed(replace(sound, candidate=with_broken_run(sound.candidate)))
     assert found.verdict is Verdict.HUNG
     assert "run 3" in (found.reason or "")
 
 
-def test_a_control_that_cannot_be_run_takes_nothing_back() -> None:
+def test_a_control_that_cannot_be_run_takes_nothing_back():
     runs, first = ControlRuns(problem="no host is free"), judgement()
     found = confirm(first, runs, baseline(), min_loss_percent=2.0, without_control=first)
     assert (found.verdict, found.notes) == (Verdict.REGRESSED, ("no host is free",))
@@ -233,7 +220,7 @@ def test_a_control_that_cannot_be_run_takes_nothing_back() -> None:
 @pytest.mark.parametrize(
     ("control", "verdict"), [(8000, Verdict.REGRESSED), (7600, Verdict.ENVIRONMENT_SHIFT)]
 )
-def test_a_speedup_is_confirmed_by_the_runs_of_its_case(control: int, verdict: Verdict) -> None:
+def test_a_speedup_is_confirmed_by_the_runs_of_its_case(control, verdict):
     known = replace(baseline(), accepted=8000.0)
     found = confirm_by(judgement(SPEEDUP_METRIC), interleaved(7600, control), known)
     assert found.verdict is verdict

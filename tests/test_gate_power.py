@@ -1,7 +1,5 @@
 """The simulation of the gate: its targets hold, and a gate that is wrong misses them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -28,11 +26,7 @@ from simulated_gate import (  # noqa: E402
 )
 
 if TYPE_CHECKING:
-    from simulated_gate import Gate
-
-    from pytest_dlperf.gate.rules import Rule, Terms
-    from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.metric import Metric
+    pass
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +34,7 @@ TRIALS = 200
 
 
 @pytest.mark.ci
-def test_every_target_holds() -> None:
+def test_every_target_holds():
     cells = {target.cell for target in TARGETS}
     outcomes = {cell: nights(cell, TRIALS // 2, "test") for cell in cells}
     lines, holds = check_targets(outcomes)
@@ -48,8 +42,8 @@ def test_every_target_holds() -> None:
 
 
 @pytest.mark.ci
-def test_a_comparison_turned_round_misses_the_targets() -> None:
-    def make_turned(metric: Metric, baseline: Baseline, terms: Terms) -> Rule:
+def test_a_comparison_turned_round_misses_the_targets():
+    def make_turned(metric, baseline, terms):
         return Turned(rule_for(metric, baseline, terms), LEVEL)
 
     targets = [target for target in TARGETS if target.at_least is not None]
@@ -58,7 +52,7 @@ def test_a_comparison_turned_round_misses_the_targets() -> None:
     assert all(target.missed(outcomes[target.cell]) for target in targets)
 
 
-def test_the_control_arm_takes_the_alarms_of_uneven_nights_away() -> None:
+def test_the_control_arm_takes_the_alarms_of_uneven_nights_away():
     cell = Cell(CONTROLLED, "cv 1, nights 2", 0.0)
     quiet = nights(cell, TRIALS, "test")
     assert quiet.first_alarms() > 0.08
@@ -67,8 +61,8 @@ def test_the_control_arm_takes_the_alarms_of_uneven_nights_away() -> None:
     assert lossy.alarms() > 0.95
 
 
-def test_with_a_control_arm_a_loss_of_two_percent_is_found() -> None:
-    def alarms(gate: Gate, loss: float) -> float:
+def test_with_a_control_arm_a_loss_of_two_percent_is_found():
+    def alarms(gate, loss):
         return nights(Cell(gate, "cv 1", loss), 600, "t").alarms()
 
     assert 0.38 < alarms(CONTROLLED, 0.02) < 0.55
@@ -76,12 +70,12 @@ def test_with_a_control_arm_a_loss_of_two_percent_is_found() -> None:
     assert alarms(CONFIRMED, 0.0) < 0.01
 
 
-def test_a_tolerance_misses_what_the_sequential_rule_sees() -> None:
+def test_a_tolerance_misses_what_the_sequential_rule_sees():
     bare = nights(Cell(TOLERANCES[0], "cv 1", 0.03), TRIALS, "t")
     assert bare.alarms() < 0.02
 
 
-def test_strays_give_no_alarms_and_hide_few_losses() -> None:
+def test_strays_give_no_alarms_and_hide_few_losses():
     quiet = nights(Cell(ITSELF, "strays", 0.0), TRIALS, "test")
     lossy = nights(Cell(ITSELF, "strays", 0.03), 2000, "test")
     assert quiet.alarms() < 0.005
@@ -91,8 +85,8 @@ def test_strays_give_no_alarms_and_hide_few_losses() -> None:
     assert lossy.alarms() > 0.95
 
 
-def test_a_speedup_is_seen_through_the_noise_of_both_ends() -> None:
-    def alarms(noise: str, loss: float) -> float:
+def test_a_speedup_is_seen_through_the_noise_of_both_ends():
+    def alarms(noise, loss):
         cell = Cell(SPEEDUP, noise, loss)
         return nights(cell, TRIALS, "test").alarms()
 
@@ -102,8 +96,8 @@ def test_a_speedup_is_seen_through_the_noise_of_both_ends() -> None:
     assert alarms("cv 1, nights 2", 0.0) < 0.01
 
 
-def test_only_the_pinned_number_sees_what_crept_away() -> None:
-    def alarms(crept: float) -> float:
+def test_only_the_pinned_number_sees_what_crept_away():
+    def alarms(crept):
         cell = Cell(ITSELF, "cv .3", 0.0, crept)
         return nights(cell, TRIALS, "test").alarms()
 
@@ -112,7 +106,7 @@ def test_only_the_pinned_number_sees_what_crept_away() -> None:
 
 
 @pytest.mark.ci
-def test_the_script_prints_its_tables_and_tells_by_its_exit_code() -> None:
+def test_the_script_prints_its_tables_and_tells_by_its_exit_code():
     done = subprocess.run(
         [sys.executable, BENCHMARKS / "gate_power.py", "--trials", "4", "--processes", "1"],
         check=False,
@@ -134,7 +128,7 @@ def test_the_script_prints_its_tables_and_tells_by_its_exit_code() -> None:
         assert told in done.stdout
 
 
-def test_a_missed_target_is_told() -> None:
+def test_a_missed_target_is_told():
     cell = Cell(TOLERANCES[-1], "cv 2.5", 0.0)
     strict = Target("no alarm", cell, at_most=0.005)
     lines, holds = check_targets({cell: nights(cell, TRIALS, "test")}, [strict])

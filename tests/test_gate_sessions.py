@@ -1,10 +1,7 @@
 """What the gate makes of whole sessions: of small losses, and of a metric without noise."""
 
-from __future__ import annotations
-
 import pytest
 from nights import Nights
-from suites import Suite
 from trainers import SYSTEM
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
@@ -19,7 +16,7 @@ control:
 """
 
 
-def with_six_sessions(suite: Suite, control: str) -> Nights:
+def with_six_sessions(suite, control):
     """The tiny system with thirty accepted runs that differ by 0.3 %."""
     nights = Nights(suite, ["1n1g"])
     runs = [398.4, 399.2, 400.0, 400.8, 401.6]
@@ -43,12 +40,12 @@ def with_six_sessions(suite: Suite, control: str) -> Nights:
     ids=["confirmed", "never", "none named", "not confirmed", "cannot run"],
 )
 def test_a_loss_of_one_and_a_half_percent(
-    suite: Suite,
-    accepted_software: str | None,
-    arguments: list[str],
-    verdict: str,
-    tolerance_percent: float,
-) -> None:
+    suite,
+    accepted_software,
+    arguments,
+    verdict,
+    tolerance_percent,
+):
     with_six_sessions(suite, CONTROL % accepted_software if accepted_software else "")
 
     _, results = suite.judge(*CASE, *SLOWER, *arguments, cluster="local")
@@ -60,7 +57,7 @@ def test_a_loss_of_one_and_a_half_percent(
     assert decision["tolerance_percent"] == tolerance_percent
 
 
-def test_no_control_arm_can_follow_logs(suite: Suite) -> None:
+def test_no_control_arm_can_follow_logs(suite):
     nights = with_six_sessions(suite, CONTROL % "1")
 
     _, results = suite.judge(*nights.night("tonight", {"1n1g": [394.0] * 9}), cluster="local")
@@ -77,9 +74,7 @@ MEMORY = """\
 @pytest.mark.parametrize(
     ("megabytes", "verdict"), [(14290, "pass"), (15065, "regressed"), (13000, "improved")]
 )
-def test_memory_that_no_run_changes_is_judged_from_one(
-    suite: Suite, megabytes: int, verdict: str
-) -> None:
+def test_memory_that_no_run_changes_is_judged_from_one(suite, megabytes, verdict):
     nights = Nights(suite, ["1n1g"])
     nights.declare(MEMORY)
     printed = "max allocated: {} MB\n".format

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
 import pytest
 import results_makers as make
 from explained import moved_case
 from msgspec.structs import replace
 from nights import Nights
-from suites import Suite
 from trainers import TinySystem
 
 from pytest_dlperf.model.judgement import Judgement, Verdict
@@ -25,13 +22,13 @@ from pytest_dlperf.reports.report import Note, Reports
 
 pytestmark = pytest.mark.in_process
 
-MIB: Final = 1024 * 1024
-CASE: Final = "paddle-resnet50-fp32-b128-4n8g"
-KNOWN: Final = {
+MIB = 1024 * 1024
+CASE = "paddle-resnet50-fp32-b128-4n8g"
+KNOWN = {
     "add-mask", "add-matcher", "add-path", "debug", "echo", "endgroup", "error", "group", "notice",
     "save-state", "set-env", "set-output", "stop-commands", "warning",
 }  # fmt: skip
-HOSTILE: Final = (
+HOSTILE = (
     "::error::made up",
     "   ::set-output name=x::y",
     "\t::stop-commands::never",
@@ -55,7 +52,7 @@ class Command:
     message: str
 
 
-def commands(output: str) -> list[Command]:
+def commands(output):
     """What the runner would do with the output: by its rules for both forms of a command."""
     found = []
     for line in output.splitlines():
@@ -68,14 +65,14 @@ def commands(output: str) -> list[Command]:
     return found
 
 
-def unescaped(text: str) -> str:
+def unescaped(text):
     for code, character in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
         text = text.replace(code, character)
     return text
 
 
 @pytest.fixture
-def summary(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Path:
+def summary(suite, monkeypatch):
     """The summary of a step of GitHub Actions, in which the sessions of a test run."""
     file = suite.path / "step" / "summary.md"
     file.parent.mkdir()
@@ -88,7 +85,7 @@ def summary(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Path:
 # The summary
 
 
-def test_the_page_stands_in_the_summary_by_itself(suite: Suite, summary: Path) -> None:
+def test_the_page_stands_in_the_summary_by_itself(suite, summary):
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
     summary.write_text("# of an earlier step, without a line end", encoding="utf-8")
@@ -101,7 +98,7 @@ def test_the_page_stands_in_the_summary_by_itself(suite: Suite, summary: Path) -
     assert page == (suite.path / "page.md").read_text(encoding="utf-8")
 
 
-def test_two_sessions_of_a_step_both_stand_there(suite: Suite, summary: Path) -> None:
+def test_two_sessions_of_a_step_both_stand_there(suite, summary):
     TinySystem(suite)
     for topology in ("1n1g", "1n2g"):
         suite.run("-k", f"throughput and tiny and {topology}", "--dlperf-repeats", "1")
@@ -111,9 +108,7 @@ def test_two_sessions_of_a_step_both_stand_there(suite: Suite, summary: Path) ->
     assert text.startswith("# dlperf: cluster local\n")
 
 
-def test_a_session_without_tests_of_ours_leaves_the_summary_alone(
-    suite: Suite, summary: Path
-) -> None:
+def test_a_session_without_tests_of_ours_leaves_the_summary_alone(suite, summary):
     suite.pytester.makepyfile(test_other="def test_it(): pass")
 
     suite.pytester.runpytest_subprocess("test_other.py").assert_outcomes(passed=1)
@@ -124,7 +119,7 @@ def test_a_session_without_tests_of_ours_leaves_the_summary_alone(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("there", [0, 300_000, 990_000])
-def test_the_summary_stays_within_what_github_shows(tmp_path: Path, there: int) -> None:
+def test_the_summary_stays_within_what_github_shows(tmp_path, there):
     file = tmp_path / "summary.md"
     file.write_bytes(b"x" * there)
     cases = [
@@ -140,15 +135,15 @@ def test_the_summary_stays_within_what_github_shows(tmp_path: Path, there: int) 
     assert text.endswith("\n")
 
 
-def write_summary(file: Path) -> list[Note]:
+def write_summary(file):
     """Write the summary of a session with one case, and return what is told of it."""
-    notes: list[Note] = []
+    notes = []
     session = make.session(make.measured_case(CASE, 9348.0))
     Reports([StepSummary(file)], notes).write(night_of(session), any_report=True)
     return notes
 
 
-def test_a_summary_that_is_no_file_is_told_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_summary_that_is_no_file_is_told_and_not_waited_for(tmp_path):
     os.mkfifo(pipe := tmp_path / "pipe")
 
     [note] = write_summary(pipe)
@@ -156,7 +151,7 @@ def test_a_summary_that_is_no_file_is_told_and_not_waited_for(tmp_path: Path) ->
     assert not note.is_bad
 
 
-def test_a_full_summary_is_told_and_left_alone(tmp_path: Path) -> None:
+def test_a_full_summary_is_told_and_left_alone(tmp_path):
     file = tmp_path / "summary.md"
     file.write_bytes(b"x" * MIB)
     [note] = write_summary(file)
@@ -165,7 +160,7 @@ def test_a_full_summary_is_told_and_left_alone(tmp_path: Path) -> None:
     assert file.stat().st_size == MIB
 
 
-def test_a_summary_that_cannot_be_written_makes_no_session_fail(tmp_path: Path) -> None:
+def test_a_summary_that_cannot_be_written_makes_no_session_fail(tmp_path):
     [note] = write_summary(tmp_path)
     assert f"{tmp_path}: Is a directory" in note.text
     assert not note.is_bad
@@ -176,7 +171,7 @@ def test_a_summary_that_cannot_be_written_makes_no_session_fail(tmp_path: Path) 
 
 @pytest.mark.usefixtures("summary")
 @pytest.mark.parametrize("arguments", [[], ["-n", "2"], ["-qq", "--color=yes"]], ids=str)
-def test_a_regression_is_an_annotation(suite: Suite, arguments: list[str]) -> None:
+def test_a_regression_is_an_annotation(suite, arguments):
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
 
@@ -192,7 +187,7 @@ def test_a_regression_is_an_annotation(suite: Suite, arguments: list[str]) -> No
     assert by_speedup.startswith("speedup regressed: 1.")
 
 
-def test_an_annotation_says_since_when_and_what_differs() -> None:
+def test_an_annotation_says_since_when_and_what_differs():
     results = make.session(moved_case(CASE, -9.9))
     [command] = commands("\n".join(annotation_lines(night_of(results))))
     assert command.title == f"regressed -9.9 % since Tuesday: {CASE}"
@@ -208,14 +203,14 @@ def test_an_annotation_says_since_when_and_what_differs() -> None:
     assert CASE not in command.message
 
 
-def test_elsewhere_there_are_no_annotations(suite: Suite) -> None:
+def test_elsewhere_there_are_no_annotations(suite):
     TinySystem(suite, topologies=("1n1g",))
     result = suite.run("-k", "tiny", "--dlperf-repeats", "1")
     assert result.ret == 1
     assert commands(result.stdout.str()) == []
 
 
-def test_a_good_session_has_no_annotations() -> None:
+def test_a_good_session_has_no_annotations():
     assert (
         list(
             annotation_lines(
@@ -226,7 +221,7 @@ def test_a_good_session_has_no_annotations() -> None:
     )
 
 
-def test_cases_that_were_skipped_are_one_warning() -> None:
+def test_cases_that_were_skipped_are_one_warning():
     ids = [f"paddle-resnet50-fp32-b128-{topology}" for topology in ("1n1g", "1n8g", "4n8g")]
     cases = [make.unmeasured_case(name, Verdict.SKIPPED, "no logs") for name in ids]
     [command] = commands("\n".join(annotation_lines(night_of(make.session(*cases)))))
@@ -234,7 +229,7 @@ def test_cases_that_were_skipped_are_one_warning() -> None:
     assert command.message == ", ".join(ids)
 
 
-def test_the_worst_come_first_and_the_last_one_sums_up_the_rest() -> None:
+def test_the_worst_come_first_and_the_last_one_sums_up_the_rest():
     cases = [
         make.measured_case(f"paddle-resnet50-fp32-b{n}-1n1g", 1.0, verdict=Verdict.REGRESSED)
         for n in range(1, 13)
@@ -252,7 +247,7 @@ def test_the_worst_come_first_and_the_last_one_sums_up_the_rest() -> None:
     ]
 
 
-def test_ten_failures_need_no_sum() -> None:
+def test_ten_failures_need_no_sum():
     cases = [
         make.unmeasured_case(f"paddle-resnet50-fp32-b{n}-1n1g", Verdict.HUNG, "for ever")
         for n in range(1, 11)
@@ -265,7 +260,7 @@ def test_ten_failures_need_no_sum() -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_what_passes_but_should_be_known_is_a_warning(strict: bool) -> None:
+def test_what_passes_but_should_be_known_is_a_warning(strict):
     shifted = make.measured_case(CASE, 9000.0, verdict=Verdict.ENVIRONMENT_SHIFT)
     skipped = make.unmeasured_case("paddle-resnet50-fp32-b128-1n1g", Verdict.SKIPPED, "no hosts")
 
@@ -279,7 +274,7 @@ def test_what_passes_but_should_be_known_is_a_warning(strict: bool) -> None:
     assert found[0].message == "paddle-resnet50-fp32-b128-1n1g"
 
 
-def test_accepted_numbers_are_no_alarm() -> None:
+def test_accepted_numbers_are_no_alarm():
     case = make.measured_case(CASE, 9000.0, verdict=Verdict.REGRESSED)
     case = replace(
         case,
@@ -290,7 +285,7 @@ def test_accepted_numbers_are_no_alarm() -> None:
     assert not list(annotation_lines(night_of(make.session(case))))
 
 
-def test_a_bad_note_is_an_error() -> None:
+def test_a_bad_note_is_an_error():
     notes = [Note("fine"), Note("the results could not be written", is_bad=True)]
     found = commands(
         "\n".join(annotation_lines(night_of(make.session(make.measured_case(CASE, 9348.0))), notes))
@@ -302,7 +297,7 @@ def test_a_bad_note_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_text_in_an_annotation_ends_nothing_and_adds_nothing(text: str) -> None:
+def test_a_text_in_an_annotation_ends_nothing_and_adds_nothing(text):
     case = make.unmeasured_case(CASE, Verdict.FAILED, f"50 % {text}\nnext: {text}")
     speedup = Judgement(metric=SPEEDUP_METRIC, verdict=Verdict.INVALID, reason=text)
     case = make.with_judgement(case, speedup)
@@ -320,7 +315,7 @@ def test_a_text_in_an_annotation_ends_nothing_and_adds_nothing(text: str) -> Non
 
 @pytest.mark.usefixtures("summary")
 @pytest.mark.parametrize("verbosity", [[], ["-v"], ["-q"], ["-rA"]], ids=str)
-def test_no_line_of_a_log_is_a_command(suite: Suite, verbosity: list[str]) -> None:
+def test_no_line_of_a_log_is_a_command(suite, verbosity):
     """Wherever a session prints it: failures, summary, short summary, notes."""
     system = TinySystem(suite, topologies=("1n1g", "1n2g"))
     trainer = system.folder / "train.py"
@@ -346,7 +341,7 @@ def test_no_line_of_a_log_is_a_command(suite: Suite, verbosity: list[str]) -> No
 
 
 @pytest.mark.usefixtures("summary")
-def test_no_line_of_a_test_of_the_users_own_is_a_command(suite: Suite) -> None:
+def test_no_line_of_a_test_of_the_users_own_is_a_command(suite):
     """It may pass on what a program on a host has printed."""
     TinySystem(suite, topologies=("1n1g",))
     suite.pytester.makepyfile(
@@ -384,7 +379,7 @@ def test_no_line_of_a_test_of_the_users_own_is_a_command(suite: Suite) -> None:
         ("# [x]", "# [x]"),
     ],
 )
-def test_a_backslash_takes_the_force_of_a_command(text: str, shown: str) -> None:
+def test_a_backslash_takes_the_force_of_a_command(text, shown):
     assert texts.inert(text) == shown
     assert texts.inert(shown) == shown
     assert commands(shown) == []

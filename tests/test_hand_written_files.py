@@ -1,11 +1,8 @@
 """Hand-written files: what is refused, by line and key path, and never ends in a traceback."""
 
-from __future__ import annotations
-
 import os
 import random
 import re
-from pathlib import Path
 
 import pytest
 from hand_written import CLUSTER_TEXT, DOCUMENTS, NAMES, SYSTEM_TEXT, mistakes, read
@@ -19,7 +16,7 @@ HIDDEN_WORD = "hunter2"
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
-def test_a_file_with_most_keys_is_read(kind: str, tmp_path: Path) -> None:
+def test_a_file_with_most_keys_is_read(kind, tmp_path):
     assert mistakes(kind, DOCUMENTS[kind], tmp_path) == []
 
 
@@ -61,8 +58,8 @@ def test_a_file_with_most_keys_is_read(kind: str, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_no_launch_or_number_could_be_is_refused_with_its_line(
-    kind: str, old: str, new: str, expected: str, tmp_path: Path
-) -> None:
+    kind, old, new, expected, tmp_path
+):
     assert DOCUMENTS[kind].count(old) >= 1
     text = DOCUMENTS[kind].replace(old, new, 1)
     found, *_ = mistakes(kind, text, tmp_path)
@@ -71,7 +68,7 @@ def test_what_no_launch_or_number_could_be_is_refused_with_its_line(
     assert abs(line - 1 - text[: text.index(new.strip())].count("\n")) <= 1
 
 
-def test_scalars_stay_as_written_and_anchors_and_merges_are_read(tmp_path: Path) -> None:
+def test_scalars_stay_as_written_and_anchors_and_merges_are_read(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "cluster.yaml").write_text(
         "software: &versions {cuda: 10.20, flag: yes, lr: 1e-3}\n"
@@ -86,7 +83,7 @@ def test_scalars_stay_as_written_and_anchors_and_merges_are_read(tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
-def test_only_a_regular_file_of_a_sane_size_is_read(kind: str, tmp_path: Path) -> None:
+def test_only_a_regular_file_of_a_sane_size_is_read(kind, tmp_path):
     file = tmp_path / NAMES[kind]
     os.mkfifo(file)
     with pytest.raises(YamlError, match="it is not a regular file"):
@@ -132,7 +129,7 @@ HIDDEN = {
 }
 
 
-def mutated(text: str, chance: random.Random) -> str:
+def mutated(text, chance):
     """A text with keys swapped, types changed, quotes left open, duplicates and tabs."""
     for _ in range(chance.randint(1, 3)):
         lines = text.split("\n")
@@ -160,7 +157,7 @@ def mutated(text: str, chance: random.Random) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DOCUMENTS)
-def test_mutated_files_end_in_messages_without_what_was_set(kind: str, tmp_path: Path) -> None:
+def test_mutated_files_end_in_messages_without_what_was_set(kind, tmp_path):
     chance = random.Random(kind)  # noqa: S311 - the same files each time
     texts = [*WHOLE, *(mutated(HIDDEN[kind], chance) for _ in range(1_000))]
     refused = 0
@@ -173,13 +170,12 @@ def test_mutated_files_end_in_messages_without_what_was_set(kind: str, tmp_path:
     assert refused > 500
 
 
-def test_a_system_keeps_what_it_is_told(tmp_path: Path) -> None:
+def test_a_system_keeps_what_it_is_told(tmp_path):
     """The same values whether a list has one element or is a single word."""
     file = tmp_path / "own.yaml"
     file.write_text(SYSTEM_TEXT, encoding="utf-8")
     (system,) = load_systems([file], BUILTIN_FORMATS).values()
     one, two = system.cases
-    assert system.launch is not None
     assert system.launch.values_of(two) == {"threads": "8"}
     assert system.launch.values_of(one) == {}
     assert system.launch.environment_of(one) == {"A": "1", "B": "x"}

@@ -1,12 +1,8 @@
 """The drawing of a case's nights: each by the date that its session wrote, each as it came out."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Sequence
 from datetime import date, timedelta
 from itertools import pairwise
-from typing import Final
 
 import pytest
 from histories import CASE
@@ -20,13 +16,13 @@ from pytest_dlperf.history.series import (
     OtherMachine,
 )
 from pytest_dlperf.model.metric import Better
-from pytest_dlperf.reports.html.history_chart import FRAME, HistoryChart, history_chart
+from pytest_dlperf.reports.html.history_chart import FRAME, history_chart
 
-DATE_WIDTH: Final = 200
+DATE_WIDTH = 200
 """Units of the drawing that a date takes on a telephone."""
 
 
-def point(started: str) -> Night:
+def point(started):
     return Night(
         began=0.0,
         started=started,
@@ -38,29 +34,29 @@ def point(started: str) -> Night:
     )
 
 
-def history(points: Sequence[Night], **more: object) -> CaseHistory:
+def history(points, **more):
     return CaseHistory(
         case_id=CASE,
         metric="throughput",
         unit="images/s",
         better=Better.HIGHER,
         nights=tuple(points),
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 
-def chart(points: Sequence[Night], **more: object) -> HistoryChart:
+def chart(points, **more):
     drawn = history_chart(history(points, **more))
     assert drawn is not None
     return drawn
 
 
-def path(drawn: HistoryChart, style: str) -> str:
+def path(drawn, style):
     [found] = [shape.path for shape in drawn.chart.shapes if shape.style == style]
     return found
 
 
-def test_the_axis_has_the_dates_that_the_sessions_wrote() -> None:
+def test_the_axis_has_the_dates_that_the_sessions_wrote():
     """In UTC each of these began the day before."""
     drawn = chart([point(f"2026-03-{day:02}T00:30:00+09:00") for day in range(1, 8)])
     labels = {tick.label: tick.at for tick in drawn.chart.along}
@@ -68,7 +64,7 @@ def test_the_axis_has_the_dates_that_the_sessions_wrote() -> None:
     assert labels["2026-03-01"] <= first < labels["2026-03-03"]
 
 
-def test_a_number_accepted_at_no_time_is_told_without_a_place() -> None:
+def test_a_number_accepted_at_no_time_is_told_without_a_place():
     drawn = chart(
         [point("2026-03-01T02:00:00+01:00")],
         accepted=(AcceptedChange(at="last spring", old=390.0, new=400.0, why="by hand"),),
@@ -77,7 +73,7 @@ def test_a_number_accepted_at_no_time_is_told_without_a_place() -> None:
     assert "by hand" in drawn.accepted_changes[0]
 
 
-def test_another_machine_is_told() -> None:
+def test_another_machine_is_told():
     other = OtherMachine(
         first="2026-03-01T02:00:00+01:00",
         last="2026-03-01T02:00:00+01:00",
@@ -88,7 +84,7 @@ def test_another_machine_is_told() -> None:
     assert any("another machine (device H200, now B200)" in fact for fact in drawn.facts)
 
 
-def nights(*medians: float) -> tuple[Night, ...]:
+def nights(*medians):
     return tuple(
         Night(
             began=0.0,
@@ -104,16 +100,16 @@ def nights(*medians: float) -> tuple[Night, ...]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 28])
-def test_short_histories_have_a_chart(count: int) -> None:
+def test_short_histories_have_a_chart(count):
     drawn = chart(nights(*[100.0] * count))
     assert path(drawn, "ranges").count("v") == count
 
 
-def test_no_night_is_no_chart() -> None:
+def test_no_night_is_no_chart():
     assert history_chart(history(())) is None
 
 
-def test_an_odd_run_does_not_press_the_nights_into_a_line() -> None:
+def test_an_odd_run_does_not_press_the_nights_into_a_line():
     usual = nights(*[100.0, 102.0] * 14)
     odd = (usual[0]._replace(lowest=1.0, highest=400.0), *usual[1:])
     assert path(chart(odd), "medians") == path(chart(usual), "medians")
@@ -126,7 +122,7 @@ def test_an_odd_run_does_not_press_the_nights_into_a_line() -> None:
 # --------------------------------------------------------------------------- the axis
 
 
-def days(count: int) -> list[Night]:
+def days(count):
     first = date(2026, 3, 1)
     return [
         point(f"{first + timedelta(days=day)}T02:00:00+01:00")._replace(median=100.0 + day % 2)
@@ -135,7 +131,7 @@ def days(count: int) -> list[Night]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 9, 60, 400])
-def test_dates_do_not_run_into_each_other(count: int) -> None:
+def test_dates_do_not_run_into_each_other(count):
     ticks = chart(days(count)).chart.along
     assert [ticks[0].label, ticks[-1].label] == [
         "2026-03-01", str(date(2026, 3, 1) + timedelta(days=count - 1))
@@ -152,14 +148,14 @@ def test_dates_do_not_run_into_each_other(count: int) -> None:
 # --------------------------------------------------------------------------- sentences below it
 
 
-def change_point(at: str, p_value: float = 0.001) -> ChangePoint:
+def change_point(at, p_value=0.001):
     return ChangePoint(index=20, at=at, before=100.0, after=80.0, p_value=p_value)
 
 
 @pytest.mark.parametrize(
     ("p_value", "said"), [(0.0, "(p < 0.001)"), (0.0009, "(p < 0.001)"), (0.042, "(p = 0.042)")]
 )
-def test_change_points_are_listed(p_value: float, said: str) -> None:
+def test_change_points_are_listed(p_value, said):
     points = (change_point("2026-01-21T02:00:00+00:00", p_value),)
     drawn = chart(nights(*[100.0] * 20, *[80.0] * 8), change_points=points)
     (line,) = drawn.changes
@@ -167,14 +163,13 @@ def test_change_points_are_listed(p_value: float, said: str) -> None:
     assert line.endswith(f" {said}")
 
 
-def test_what_is_not_drawn_is_told() -> None:
+def test_what_is_not_drawn_is_told():
     few = history_chart(history(days(60)), max_points=10)
-    assert few is not None
     assert "the last 10 are drawn" in few.facts
     assert not [fact for fact in chart(days(60)).facts if "drawn" in fact]
 
 
-def test_noise_and_drift_are_told_with_their_numbers() -> None:
+def test_noise_and_drift_are_told_with_their_numbers():
     drift = Drift(since="2026-03-02", nights=30, percent=-4.0, percent_per_week=-1.0)
     known = chart(days(60), run_noise_percent=0.4, night_noise_percent=1.3, drift=drift)
     assert "drifts -1.0 % a week since 2026-03-02 (30 days), -4.0 % in all" in known.facts
@@ -183,7 +178,7 @@ def test_noise_and_drift_are_told_with_their_numbers() -> None:
     assert known.facts[0] == "60 sessions since 2026-03-01"
 
 
-def test_a_night_without_a_number_has_its_place() -> None:
+def test_a_night_without_a_number_has_its_place():
     nights = days(3)
     drawn = chart(nights, without_number=("2026-03-02T03:00:00+01:00", "2026-03-04T02:00:00+01:00"))
     assert path(drawn, "missing") == drawn.missing

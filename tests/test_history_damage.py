@@ -1,13 +1,9 @@
 """A history that is damaged, held or read-only: one sentence that names it, never a traceback."""
 
-from __future__ import annotations
-
 import os
 import random
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from pathlib import Path
 
 import pytest
 from histories import CASE, drawn, fill, session
@@ -16,13 +12,12 @@ from test_explaining import explained
 from pytest_dlperf.command.main import main
 from pytest_dlperf.history.case_history import histories_of
 from pytest_dlperf.history.store import History, HistoryError
-from pytest_dlperf.model.results import Results
 
 NIGHTS = 12
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Results]:
+def kept(tmp_path_factory):
     """A history, and its last session."""
     file = tmp_path_factory.mktemp("history") / "h.sqlite3"
     last = fill(file, drawn([400.0] * 6 + [300.0] * (NIGHTS - 6)))
@@ -30,13 +25,13 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Results]:
 
 
 @contextmanager
-def locked(file: Path) -> Iterator[None]:
+def locked(file):
     with closing(sqlite3.connect(file, isolation_level=None)) as holder:
         holder.execute("BEGIN EXCLUSIVE")
         yield
 
 
-def damaged(content: bytes, kind: str, seed: int) -> bytes:
+def damaged(content, kind, seed):
     draw = random.Random(f"{kind} {seed}")  # noqa: S311 - the same damage every time
     if kind == "truncated":
         return content[: draw.randrange(len(content))]
@@ -47,7 +42,7 @@ def damaged(content: bytes, kind: str, seed: int) -> bytes:
     return content
 
 
-def refusals(file: Path, tonight: Results) -> Iterator[str]:
+def refusals(file, tonight):
     """What a session is told that reads and writes the history."""
     try:
         histories_of(file, tonight)
@@ -62,11 +57,9 @@ def refusals(file: Path, tonight: Results) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["truncated", "overwritten", "locked", "read-only"])
-def test_what_cannot_be_used_is_told_in_one_sentence(
-    kept: tuple[bytes, Results], tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
-) -> None:
+def test_what_cannot_be_used_is_told_in_one_sentence(kept, tmp_path, capsys, kind):
     content, tonight = kept
-    told: list[str] = []
+    told = []
     for seed in range(60 if kind in ("truncated", "overwritten") else 1):
         file = tmp_path / f"{seed}.sqlite3"
         file.write_bytes(damaged(content, kind, seed))

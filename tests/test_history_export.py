@@ -1,7 +1,5 @@
 """``pytest-dlperf history export``: every measurement as a row that other programs read."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -23,7 +21,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "results-file.md"
 
 
 @pytest.fixture(autouse=True)
-def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def database(tmp_path, monkeypatch):
     """Two nights: a good one, and one with a loss of memory, a broken run and no host."""
     monkeypatch.chdir(tmp_path)
     good = case_result(CASE, [400.0, 402.0], baseline=400.0)
@@ -42,20 +40,20 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def exported(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, str]]:
+def exported(capsys, *arguments):
     capsys.readouterr()
     assert main(["history", "export", "--history", "h.sqlite3", *arguments]) == 0
     return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def refused(capsys, *arguments):
     assert main(["history", "export", "--history", "h.sqlite3", *arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     return said.err
 
 
-def test_a_row_has_all_of_a_measurement(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_has_all_of_a_measurement(capsys):
     row = exported(capsys)[0]
     assert list(row) == list(ExportedMeasurement._fields)
     assert float(row.pop("noise_percent")) == pytest.approx(0.3527, abs=1e-4)
@@ -70,19 +68,19 @@ def test_a_row_has_all_of_a_measurement(capsys: pytest.CaptureFixture[str]) -> N
     }  # fmt: skip
 
 
-def test_less_of_what_should_be_low_is_no_loss(capsys: pytest.CaptureFixture[str]) -> None:
+def test_less_of_what_should_be_low_is_no_loss(capsys):
     [row] = exported(capsys, "--metric", "peak_memory")
     assert (row["better"], row["loss_percent"], row["verdict"]) == ("lower", "12.5", "regressed")
 
 
-def test_what_was_not_measured_has_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_not_measured_has_no_number(capsys):
     broken, gone = exported(capsys)[2:]
     assert (broken["value"], broken["broken_runs"], broken["verdict"]) == ("390.0", "1", "failed")
     assert (gone["case"], gone["verdict"], gone["runs"]) == (OTHER, "failed", "0")
     assert {gone[name] for name in ("value", "loss_percent", "noise_percent", "hosts")} == {""}
 
 
-def test_a_row_is_a_line_whatever_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_is_a_line_whatever_it_holds(capsys):
     exported(capsys)
     main(["history", "export", "--history", "h.sqlite3"])
     text = capsys.readouterr().out
@@ -100,21 +98,19 @@ def test_a_row_is_a_line_whatever_it_holds(capsys: pytest.CaptureFixture[str]) -
         (["--metric", "peak_memory", "--cluster", "local"], []),
     ],
 )
-def test_rows_are_chosen_as_cases_are_shown(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], rows: list[int]
-) -> None:
+def test_rows_are_chosen_as_cases_are_shown(capsys, arguments, rows):
     found = exported(capsys, *arguments)
     assert [row["session"] for row in found] == [f"night-{number}" for number in rows]
 
 
-def test_a_file_is_written_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_written_whole(capsys):
     rows = exported(capsys)
     assert exported(capsys, "--output", "new/h.csv") == []
     with Path("new/h.csv").open(encoding="utf-8", newline="") as file:
         assert list(csv.DictReader(file)) == rows
 
 
-def test_bad_input_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_told(capsys):
     Path("file").touch()
     told = "no metric 'memory'; there are: peak_memory, throughput"
     assert told in refused(capsys, "--metric", "memory")
@@ -123,13 +119,13 @@ def test_bad_input_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--output: file/h.csv: " in refused(capsys, "--output", "file/h.csv")
 
 
-def test_a_damaged_database_is_told(capsys: pytest.CaptureFixture[str], database: Path) -> None:
+def test_a_damaged_database_is_told(capsys, database):
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE measurements SET median = 'fast' WHERE id = 1")
     assert "is damaged (Expected `float | null`, got `str`); move it away" in refused(capsys)
 
 
-def test_an_empty_history_has_a_heading(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_history_has_a_heading(capsys):
     with closing(sqlite3.connect("h.sqlite3")) as connection, connection:
         connection.execute("DELETE FROM sessions")
         connection.execute("DELETE FROM measurements")
@@ -139,7 +135,7 @@ def test_an_empty_history_has_a_heading(capsys: pytest.CaptureFixture[str]) -> N
 # ------------------------------------------------------------------------ the tables
 
 
-def test_every_table_and_column_is_documented_and_none_else() -> None:
+def test_every_table_and_column_is_documented_and_none_else():
     text = PAGE.read_text(encoding="utf-8").partition("## Tables of the history")[2]
     rows = re.findall(r"^\| `(\w+)` \|(.+)\|$", text.partition("\n## ")[0], re.MULTILINE)
     documented = {table: set(re.findall(r"`(\w+)`", cells)) for table, cells in rows}
@@ -154,7 +150,7 @@ def test_every_table_and_column_is_documented_and_none_else() -> None:
     assert documented == there
 
 
-def test_the_query_of_the_document_runs(database: Path) -> None:
+def test_the_query_of_the_document_runs(database):
     text = PAGE.read_text(encoding="utf-8").partition("## Tables of the history")[2]
     [query] = re.findall(r'query = """(.+?)"""', text, re.DOTALL)
     with closing(sqlite3.connect(database)) as connection:

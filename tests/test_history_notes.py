@@ -1,18 +1,14 @@
 """``pytest-dlperf history note``: a fault that is known is shown as such, and told once."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
-from pathlib import Path
 
 import pytest
 import results_makers as make
 from histories import CASE, night, rows_of, session
 from msgspec.structs import replace
 from nights import Nights
-from suites import Suite
 from test_explaining import BAD, GOOD, explained, kept
 from test_notice_due import FIRST, SECOND, lost
 
@@ -21,7 +17,6 @@ from pytest_dlperf.config.values import NotifyOn
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.triage import make_note, note_on
 from pytest_dlperf.model.judgement import Explanation, Note, Verdict
-from pytest_dlperf.model.results import Results
 from pytest_dlperf.night.explanation_words import since_line, subject
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices.brief import notice_of
@@ -34,7 +29,7 @@ SOON = (date.today() + timedelta(days=9)).isoformat()  # noqa: DTZ011 - as the c
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
@@ -43,11 +38,11 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "h.sqlite3"
 
 
-def note(file: Path, *arguments: str) -> int:
+def note(file, *arguments):
     return main(["history", "note", *arguments, "--history", str(file)])
 
 
-def noted(file: Path, said: str | None = "#812", *, day: int, until: int) -> None:
+def noted(file, said="#812", *, day, until):
     """Have a note been made on a night, before its session."""
     with History.open(file) as history:
         make_note(
@@ -62,7 +57,7 @@ def noted(file: Path, said: str | None = "#812", *, day: int, until: int) -> Non
         )
 
 
-def text_on(file: Path) -> str | None:
+def text_on(file):
     with History.read(file) as history:
         found = note_on(history, cluster="local", case_id=CASE, metric="throughput")
     return found.text if found is not None else None
@@ -71,9 +66,7 @@ def text_on(file: Path) -> str | None:
 # -------------------------------------------------------------------------- what is kept
 
 
-def test_a_note_is_kept_with_who_and_when_and_the_last_one_counts(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_note_is_kept_with_who_and_when_and_the_last_one_counts(file, capsys):
     kept(file, {0: GOOD, 1: BAD})
     assert note(file, "tiny-*-1n1g", "known,\n #811", "--until", SOON) == 0
     assert capsys.readouterr().out == f"noted until {SOON}: 1 case of cluster local: {CASE}\n"
@@ -83,11 +76,9 @@ def test_a_note_is_kept_with_who_and_when_and_the_last_one_counts(
         found = note_on(history, cluster="local", case_id=CASE, metric="throughput")
         other = note_on(history, cluster="local", case_id=CASE, metric="speedup")
         assert note_on(history, cluster="lab", case_id=CASE, metric="throughput") is None
-    assert found is not None
     assert (found.text, found.until.isoformat()) == ("the new fabric, #812", SOON)
     assert found.by == "Ana Diaz <ana@example.org>"
     assert found.at[:10] == date.today().isoformat()  # noqa: DTZ011 - as the command has it
-    assert other is not None
     assert other.text == "known, #811"
     capsys.readouterr()
     assert main(["history", "show", "--history", str(file)]) == 0
@@ -95,7 +86,7 @@ def test_a_note_is_kept_with_who_and_when_and_the_last_one_counts(
     assert f"until {SOON}: the new fabric, #812" in shown
 
 
-def test_what_is_removed_stays_in_the_history(file: Path) -> None:
+def test_what_is_removed_stays_in_the_history(file):
     kept(file, {0: GOOD, 1: BAD})
     note(file, CASE, "#812", "--until", SOON)
     assert note(file, CASE, "--remove") == 0
@@ -106,7 +97,7 @@ def test_what_is_removed_stays_in_the_history(file: Path) -> None:
     ]
 
 
-def test_two_writers_at_once_both_write(file: Path) -> None:
+def test_two_writers_at_once_both_write(file):
     kept(file, {0: GOOD})
 
     with ThreadPoolExecutor(8) as writers:
@@ -131,22 +122,18 @@ def test_two_writers_at_once_both_write(file: Path) -> None:
         ((CASE, "x", "--remove"), "--remove takes neither a text nor --until"),
     ],
 )
-def test_a_note_that_cannot_be_meant_is_misuse_and_changes_nothing(
-    file: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
-) -> None:
+def test_a_note_that_cannot_be_meant_is_misuse_and_changes_nothing(file, capsys, arguments, said):
     kept(file, {0: GOOD})
     try:
         code = note(file, *arguments)
     except SystemExit as ended:
-        code = ended.code  # type: ignore[assignment]
+        code = ended.code
     assert code == 2
     assert said in capsys.readouterr().err
     assert rows_of(file, "SELECT * FROM notes") == []
 
 
-def test_a_case_of_two_clusters_needs_its_cluster(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_case_of_two_clusters_needs_its_cluster(file, capsys):
     kept(file, {0: GOOD})
     kept(file, {1: GOOD}, cluster="lab")
     assert note(file, CASE, "x", "--until", SOON) == 2
@@ -158,12 +145,11 @@ def test_a_case_of_two_clusters_needs_its_cluster(
 # --------------------------------------------------------------------- what it explains
 
 
-def test_a_fault_is_known_until_the_day_of_its_note(file: Path) -> None:
+def test_a_fault_is_known_until_the_day_of_its_note(file):
     kept(file, {0: GOOD, 1: BAD, 2: BAD})
     noted(file, day=3, until=5)
     for day, is_known in ((3, True), (4, True), (5, False), (6, False)):
         found = explained(file, day)
-        assert found is not None
         assert found.note is not None
         judgement = make.judged(Verdict.REGRESSED, measured=BAD, difference_percent=-5.0)
         assert str(subject(judgement, found, night(day))).endswith(", known") is is_known
@@ -174,15 +160,14 @@ def test_a_fault_is_known_until_the_day_of_its_note(file: Path) -> None:
         )
 
 
-def test_a_note_that_is_over_says_nothing_of_a_later_fault(file: Path) -> None:
+def test_a_note_that_is_over_says_nothing_of_a_later_fault(file):
     kept(file, {0: GOOD, 1: GOOD, 2: GOOD, 3: GOOD, 4: BAD})
     noted(file, day=1, until=3)
     found = explained(file, 5)
-    assert found is not None
     assert found.note is None
 
 
-def test_a_pass_has_no_note(file: Path) -> None:
+def test_a_pass_has_no_note(file):
     kept(file, {0: GOOD})
     noted(file, day=1, until=9)
     passed = make.judged(Verdict.PASS, measured=GOOD, difference_percent=0.0)
@@ -192,7 +177,7 @@ def test_a_pass_has_no_note(file: Path) -> None:
 # ------------------------------------------------------------------------ whom it spares
 
 
-def of(number: int, *losses: float, noted_on: int | None = None, until: int = 9) -> Results:
+def of(number, *losses, noted_on=None, until=9):
     """A night on which the cases have lost so much; the first is noted from a night on."""
     cases = [lost(loss, case_id) for loss, case_id in zip(losses, (FIRST, SECOND), strict=False)]
     results = session(number, cases)
@@ -216,9 +201,7 @@ def of(number: int, *losses: float, noted_on: int | None = None, until: int = 9)
         ([(9, 0), (9, 0), (9, 9)], True, True),  # another case
     ],
 )
-def test_a_known_fault_is_not_told(
-    tmp_path: Path, losses: list[tuple[float, ...]], *, on_failure: bool, on_change: bool
-) -> None:
+def test_a_known_fault_is_not_told(tmp_path, losses, *, on_failure, on_change):
     file = tmp_path / "h.sqlite3"
     nights = [of(number, *each, noted_on=1) for number, each in enumerate(losses)]
     with History.open(file) as history:
@@ -232,7 +215,7 @@ def test_a_known_fault_is_not_told(
     assert is_due(lost_one, NotifyOn.FAILURE, file, is_bad=False)
 
 
-def test_on_its_date_a_fault_is_told_again_and_then_as_any_other(tmp_path: Path) -> None:
+def test_on_its_date_a_fault_is_told_again_and_then_as_any_other(tmp_path):
     file = tmp_path / "h.sqlite3"
     told = []
     for number in range(6):
@@ -249,7 +232,7 @@ def test_on_its_date_a_fault_is_told_again_and_then_as_any_other(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_session_shows_the_note_and_stays_red(suite: Suite) -> None:
+def test_a_session_shows_the_note_and_stays_red(suite):
     nights = Nights(suite)
     nights.accept(nights.numbers("first"))
     suite.judge(*nights.usual("first"), cluster="local")

@@ -1,7 +1,5 @@
 """What sessions put into the history, whichever way they run and end."""
 
-from __future__ import annotations
-
 import sys
 import time
 from datetime import datetime, timedelta
@@ -10,7 +8,6 @@ import pytest
 from histories import case_result, rows_of, session
 from nights import Nights
 from sessions import in_background
-from suites import Command, Suite
 from trainers import CASES, TinySystem
 
 from pytest_dlperf.history.store import History
@@ -31,13 +28,13 @@ MEMORY = """\
 PLACE = ".dlperf/history.sqlite3"
 
 
-def days_ago(number: int) -> str:
+def days_ago(number):
     """When a session began on a day before today's."""
     begun = datetime.now().astimezone() - timedelta(days=number)
     return begun.isoformat(timespec="seconds")
 
 
-def test_a_session_is_kept_with_all_that_it_measured(suite: Suite, workers: list[str]) -> None:
+def test_a_session_is_kept_with_all_that_it_measured(suite, workers):
     TinySystem(suite)
     _, results = suite.judge(*SELECTED, "-k", "tiny", *workers, cluster="local")
 
@@ -64,7 +61,7 @@ def test_a_session_is_kept_with_all_that_it_measured(suite: Suite, workers: list
 
 
 @pytest.mark.ci
-def test_sessions_come_one_after_the_other(suite: Suite) -> None:
+def test_sessions_come_one_after_the_other(suite):
     TinySystem(suite)
     for _ in range(2):
         suite.run(*SELECTED)
@@ -74,7 +71,7 @@ def test_sessions_come_one_after_the_other(suite: Suite) -> None:
     assert rows_of(file, query) == [(6,)]
 
 
-def test_a_failed_run_is_kept_as_what_it_is(suite: Suite) -> None:
+def test_a_failed_run_is_kept_as_what_it_is(suite):
     tiny = TinySystem(suite)
     tiny.behave("0.01 die-at-5")
     suite.run(*SELECTED, "-k", "tiny and throughput and 1n1g")
@@ -83,7 +80,7 @@ def test_a_failed_run_is_kept_as_what_it_is(suite: Suite) -> None:
     assert rows_of(file, f"{query} WHERE metric = 'throughput'") == [(None, "failed", "[]", 1)]
 
 
-def test_logs_that_were_judged_are_told_from_launches(suite: Suite, command: Command) -> None:
+def test_logs_that_were_judged_are_told_from_launches(suite, command):
     nights = Nights(suite)
     nights.accept(nights.numbers("before"))
     for _ in range(2):
@@ -95,9 +92,7 @@ def test_logs_that_were_judged_are_told_from_launches(suite: Suite, command: Com
     shown.stdout.fnmatch_lines(["* last, 1 session *"])
 
 
-def test_nights_with_equal_numbers_are_told_apart_by_their_logs(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nights_with_equal_numbers_are_told_apart_by_their_logs(suite, monkeypatch):
     nights = Nights(suite, ["1n1g"])
     nights.declare(MEMORY)
     levels = [1520] * 25 + [1590] * 5
@@ -116,7 +111,7 @@ def test_nights_with_equal_numbers_are_told_apart_by_their_logs(
 
 
 @pytest.mark.parametrize("way", ["option", "environment", "ini"])
-def test_the_place_can_be_chosen(suite: Suite, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_the_place_can_be_chosen(suite, monkeypatch, way):
     TinySystem(suite, topologies=["1n1g"])
     option = []
     if way == "option":
@@ -131,23 +126,21 @@ def test_the_place_can_be_chosen(suite: Suite, monkeypatch: pytest.MonkeyPatch, 
     assert not (suite.path / PLACE).exists()
 
 
-def test_none_keeps_nothing(suite: Suite) -> None:
+def test_none_keeps_nothing(suite):
     TinySystem(suite, topologies=["1n1g"])
     suite.run(*SELECTED, "--dlperf-history", "none")
     assert not list(suite.path.rglob("*.sqlite3"))
 
 
 @pytest.mark.parametrize("arguments", [["--collect-only"], ["--help"], ["-k", "nothing_of_that"]])
-def test_a_session_that_measures_nothing_makes_no_database(
-    suite: Suite, arguments: list[str]
-) -> None:
+def test_a_session_that_measures_nothing_makes_no_database(suite, arguments):
     TinySystem(suite)
     suite.run(*arguments)
     assert not list(suite.path.rglob("*.sqlite3"))
 
 
 @pytest.mark.ci
-def test_two_sessions_at_once_are_both_kept(suite: Suite) -> None:
+def test_two_sessions_at_once_are_both_kept(suite):
     TinySystem(suite)
     with in_background(suite, *SELECTED) as one, in_background(suite, *SELECTED) as two:
         one.result()
@@ -159,7 +152,7 @@ def test_two_sessions_at_once_are_both_kept(suite: Suite) -> None:
     assert "history could not be" not in one.output + two.output
 
 
-def test_a_database_that_cannot_be_used_is_told_and_changes_no_verdict(suite: Suite) -> None:
+def test_a_database_that_cannot_be_used_is_told_and_changes_no_verdict(suite):
     TinySystem(suite, topologies=["1n1g"])
     file = suite.path / PLACE
     file.parent.mkdir()
@@ -172,7 +165,7 @@ def test_a_database_that_cannot_be_used_is_told_and_changes_no_verdict(suite: Su
     assert file.read_text(encoding="utf-8") == "no database at all"
 
 
-def test_the_plugin_imports_no_database_for_a_session_that_measures_nothing(suite: Suite) -> None:
+def test_the_plugin_imports_no_database_for_a_session_that_measures_nothing(suite):
     suite.pytester.makeconftest(
         "import sys\ndef pytest_unconfigure():\n    print('SQLITE', 'sqlite3' in sys.modules)\n"
     )
@@ -181,7 +174,7 @@ def test_the_plugin_imports_no_database_for_a_session_that_measures_nothing(suit
     suite.pytester.run(*command).stdout.fnmatch_lines(["SQLITE False"])
 
 
-def test_what_did_not_pass_is_dated_by_the_nights_before(suite: Suite, workers: list[str]) -> None:
+def test_what_did_not_pass_is_dated_by_the_nights_before(suite, workers):
     nights = Nights(suite, topologies=["1n1g"])
     nights.accept(nights.numbers("before"))
     begun = [days_ago(3), days_ago(2), days_ago(1)]
@@ -208,9 +201,7 @@ def test_what_did_not_pass_is_dated_by_the_nights_before(suite: Suite, workers: 
     assert again["explanations"]["throughput"]["red_since"] is not None
 
 
-def test_a_history_that_cannot_be_read_costs_an_explanation_and_no_verdict(
-    suite: Suite, workers: list[str]
-) -> None:
+def test_a_history_that_cannot_be_read_costs_an_explanation_and_no_verdict(suite, workers):
     nights = Nights(suite, topologies=["1n1g"])
     nights.accept(nights.numbers("before"))
     file = suite.path / PLACE
@@ -227,11 +218,11 @@ def test_a_history_that_cannot_be_read_costs_an_explanation_and_no_verdict(
     assert len(told) == 1
 
 
-def test_the_next_good_night_says_that_the_case_passes_again(suite: Suite) -> None:
+def test_the_next_good_night_says_that_the_case_passes_again(suite):
     nights = Nights(suite, ["1n1g"])
     nights.accept(nights.numbers("accepted"))
 
-    def night(name: str, level: float = 1.0) -> pytest.RunResult:
+    def night(name, level=1.0):
         arguments = nights.usual(name, of_1n1g=level)
         result = suite.run(*arguments, "--dlperf-history", "history.sqlite3")
         time.sleep(1.01 - time.time() % 1)  # sessions are told apart by the second

@@ -1,7 +1,5 @@
 """The database of all sessions: what goes in comes out, whatever happens around it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -9,9 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from clusters.processes import wait_until
@@ -45,11 +41,11 @@ for number in range(count):
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     return tmp_path / "history.sqlite3"
 
 
-def writer(file: Path, name: str, count: int) -> subprocess.Popen[str]:
+def writer(file, name, count):
     return subprocess.Popen(
         [sys.executable, "-c", WRITER, str(file), name, str(count)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -61,7 +57,7 @@ def writer(file: Path, name: str, count: int) -> subprocess.Popen[str]:
 # ------------------------------------------------------------------ what goes in comes out
 
 
-def test_numbers_come_back_to_the_last_bit(file: Path) -> None:
+def test_numbers_come_back_to_the_last_bit(file):
     runs = [0.1 + 0.2, 1 / 3, 9348.170000000001, 1e-7, 12345678901234567.0]
     fill(file, [runs])
     [(text,)] = rows_of(file, "SELECT run_values FROM measurements")
@@ -69,7 +65,7 @@ def test_numbers_come_back_to_the_last_bit(file: Path) -> None:
     assert rows_of(file, "SELECT typeof(median) FROM measurements") == [("real",)]
 
 
-def test_a_session_is_told_with_all_that_belongs_to_it(file: Path) -> None:
+def test_a_session_is_told_with_all_that_belongs_to_it(file):
     results = session(
         0,
         [case_result(CASE, [400.0, None, 402.0], baseline=398.0)],
@@ -94,7 +90,7 @@ def test_a_session_is_told_with_all_that_belongs_to_it(file: Path) -> None:
     ) == [('["a"]',), ('{"device": "H200"}',)]
 
 
-def test_every_metric_is_a_row_whatever_its_name(file: Path) -> None:
+def test_every_metric_is_a_row_whatever_its_name(file):
     """A new one needs no new form: it is data, as its unit and its direction are."""
     odd = Metric(name="watt hours; --", unit="kWh", better=None, source=Source.LOG)
     result = measured_case(
@@ -119,7 +115,7 @@ def test_every_metric_is_a_row_whatever_its_name(file: Path) -> None:
     assert sorted(rows_of(file, values)) == [("[901.0, 900.0]",), ("[]",)]
 
 
-def test_a_reference_that_only_a_speedup_needed_is_kept(file: Path) -> None:
+def test_a_reference_that_only_a_speedup_needed_is_kept(file):
     whole = case_result(DOUBLE, [760.0])
     whole = replace(whole, reference=measurement(SINGLE, [400.0]))
     with History.open(file) as history:
@@ -127,13 +123,13 @@ def test_a_reference_that_only_a_speedup_needed_is_kept(file: Path) -> None:
     assert rows_of(file, "SELECT name FROM cases ORDER BY name") == [(SINGLE,), (DOUBLE,)]
 
 
-def test_a_case_that_was_not_measured_is_no_measurement(file: Path) -> None:
+def test_a_case_that_was_not_measured_is_no_measurement(file):
     with History.open(file) as history:
         history.add(session(0, [CaseResult(case=case_result(CASE, [1.0]).case)]))
     assert rows_of(file, "SELECT count(*) FROM measurements") == [(0,)]
 
 
-def test_the_same_session_is_in_once(file: Path) -> None:
+def test_the_same_session_is_in_once(file):
     results = session(0, {CASE: [400.0, 401.0]})
     with History.open(file) as history:
         assert history.add(results)
@@ -143,7 +139,7 @@ def test_the_same_session_is_in_once(file: Path) -> None:
 
 
 @pytest.mark.parametrize("hostile", ["\ud800 half", "'; DROP TABLE cases; --", "\0\x1b[31m", "|\n"])
-def test_names_may_hold_anything(file: Path, hostile: str) -> None:
+def test_names_may_hold_anything(file, hostile):
     results = session(0, {CASE: [400.0]}, cluster=hostile, environment={"host": hostile})
     with History.open(file) as history:
         assert history.add(results)
@@ -152,7 +148,7 @@ def test_names_may_hold_anything(file: Path, hostile: str) -> None:
 
 
 @pytest.mark.parametrize("started", ["yesterday", "", "2026-13-01"])
-def test_a_session_without_a_beginning_is_refused(file: Path, started: str) -> None:
+def test_a_session_without_a_beginning_is_refused(file, started):
     with History.open(file) as history:
         with pytest.raises(HistoryError, match=rf"night-0.*{started!r}, which is not a valid time"):
             history.add(session(0, {CASE: [400.0]}, started=started))
@@ -163,7 +159,7 @@ def test_a_session_without_a_beginning_is_refused(file: Path, started: str) -> N
 # -------------------------------------------------------------------------- its form
 
 
-def test_a_form_that_breaks_off_leaves_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_that_breaks_off_leaves_nothing(file, monkeypatch):
     broken = ("CREATE TABLE half (id INTEGER)", "NO SQL AT ALL")
     with monkeypatch.context() as patched:
         patched.setattr("pytest_dlperf.history.store.TABLES", broken)
@@ -174,7 +170,7 @@ def test_a_form_that_breaks_off_leaves_nothing(file: Path, monkeypatch: pytest.M
     assert rows_of(file, "PRAGMA user_version") == [(FORM,)]
 
 
-def test_a_newer_version_is_refused_and_left_as_it_is(file: Path) -> None:
+def test_a_newer_version_is_refused_and_left_as_it_is(file):
     fill(file, [[400.0]])
     with closing(sqlite3.connect(file)) as connection:
         connection.execute(f"PRAGMA user_version = {FORM + 5}")
@@ -189,7 +185,7 @@ def test_a_newer_version_is_refused_and_left_as_it_is(file: Path) -> None:
     "change",
     ["DROP TABLE measurements", "ALTER TABLE measurements RENAME COLUMN lowest TO slowest"],
 )
-def test_an_older_form_of_before_any_release_is_told_what_to_do(file: Path, change: str) -> None:
+def test_an_older_form_of_before_any_release_is_told_what_to_do(file, change):
     last = fill(file, [[400.0]])
     with closing(sqlite3.connect(file)) as connection:
         connection.execute(change)
@@ -202,7 +198,7 @@ def test_an_older_form_of_before_any_release_is_told_what_to_do(file: Path, chan
         history.add(session(1, {CASE: [400.0]}))
 
 
-def test_a_database_of_another_program_is_refused_and_left_as_it_is(file: Path) -> None:
+def test_a_database_of_another_program_is_refused_and_left_as_it_is(file):
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("CREATE TABLE sessions (id INTEGER)")
     before = file.read_bytes()
@@ -214,28 +210,28 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_is(file: Path) 
 # --------------------------------------------------------------------- trouble with files
 
 
-def test_a_missing_folder_is_made(tmp_path: Path) -> None:
+def test_a_missing_folder_is_made(tmp_path):
     file = tmp_path / "a" / "b" / "history ?#%.sqlite3"
     fill(file, [[400.0]])
     assert file.exists()
     History.read(file).close()
 
 
-def test_what_is_no_database_is_told_and_kept(file: Path) -> None:
+def test_what_is_no_database_is_told_and_kept(file):
     file.write_text("throughput,9348\n" * 100, encoding="utf-8")
     with pytest.raises(HistoryError, match=r"history\.sqlite3 is not a database; move it away"):
         History.open(file)
     assert file.read_text(encoding="utf-8").startswith("throughput,9348")
 
 
-def test_a_folder_in_its_place_is_told(file: Path) -> None:
+def test_a_folder_in_its_place_is_told(file):
     file.mkdir()
     with pytest.raises(HistoryError, match="is a folder"):
         History.open(file)
 
 
 @pytest.mark.parametrize("damage", ["cut off", "overwritten"])
-def test_a_damaged_database_is_told(file: Path, damage: str) -> None:
+def test_a_damaged_database_is_told(file, damage):
     last = fill(file, drawn([400.0] * 40))
     content = file.read_bytes()
     if damage == "cut off":
@@ -248,14 +244,14 @@ def test_a_damaged_database_is_told(file: Path, damage: str) -> None:
         history.add(session(99, {CASE: [400.0]}))
 
 
-def test_a_missing_database_is_not_made_by_reading(file: Path) -> None:
+def test_a_missing_database_is_not_made_by_reading(file):
     with pytest.raises(HistoryError, match="there is no history"):
         History.read(file)
     assert not file.exists()
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path):
     """A disk of 400 KiB."""
     mount, unmount = shutil.which("mount"), shutil.which("umount")
     if os.geteuid() != 0 or mount is None or unmount is None:
@@ -275,7 +271,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run([unmount, "--lazy", str(place)], check=True)
 
 
-def test_a_full_disk_is_told_and_breaks_nothing(small_disk: Path) -> None:
+def test_a_full_disk_is_told_and_breaks_nothing(small_disk):
     file = small_disk / "history.sqlite3"
     last = fill(file, [[400.0]])
     (small_disk / "ballast").write_bytes(b"x" * (shutil.disk_usage(small_disk).free - 8192))
@@ -288,7 +284,7 @@ def test_a_full_disk_is_told_and_breaks_nothing(small_disk: Path) -> None:
     assert histories_of(file, last)[CASE]["throughput"].nights[0].median == 400.0
 
 
-def test_a_disk_that_may_not_be_written_can_be_read(small_disk: Path) -> None:
+def test_a_disk_that_may_not_be_written_can_be_read(small_disk):
     file = small_disk / "history.sqlite3"
     last = fill(file, [[400.0]])
     mount = shutil.which("mount")
@@ -303,7 +299,7 @@ def test_a_disk_that_may_not_be_written_can_be_read(small_disk: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-def test_a_file_that_may_not_be_written_can_be_read(file: Path) -> None:
+def test_a_file_that_may_not_be_written_can_be_read(file):
     last = fill(file, [[400.0]])
     file.chmod(0o444)
     file.parent.chmod(0o555)
@@ -318,7 +314,7 @@ def test_a_file_that_may_not_be_written_can_be_read(file: Path) -> None:
 # ---------------------------------------------------------------------- several processes
 
 
-def test_sessions_write_at_once_while_others_read(file: Path) -> None:
+def test_sessions_write_at_once_while_others_read(file):
     writers = [writer(file, name, 20) for name in ("one", "two", "three")]
     last = session(100, {CASE: [400.0]})
     wait_until(file.exists, what="the database")
@@ -332,16 +328,12 @@ def test_sessions_write_at_once_while_others_read(file: Path) -> None:
     assert rows_of(file, "SELECT sum(counted) FROM measurements") == [(60 * 50,)]
     assert len(histories_of(file, last)[CASE]["throughput"].nights) == 60
     for process in writers:
-        assert process.stdout is not None
         process.stdout.close()
 
 
 @pytest.mark.parametrize("after", [1, 7])
-def test_a_killed_writer_leaves_a_sound_database_with_what_it_had_put_in(
-    file: Path, after: int
-) -> None:
+def test_a_killed_writer_leaves_a_sound_database_with_what_it_had_put_in(file, after):
     with writer(file, "killed", 1000) as process:
-        assert process.stdout is not None
         told = [int(process.stdout.readline()) for _ in range(after)]
         process.send_signal(signal.SIGKILL)
         told += map(int, process.stdout.read().split())
@@ -353,7 +345,7 @@ def test_a_killed_writer_leaves_a_sound_database_with_what_it_had_put_in(
     assert rows_of(file, "PRAGMA foreign_key_check") == []
 
 
-def test_a_database_that_somebody_holds_is_told(file: Path) -> None:
+def test_a_database_that_somebody_holds_is_told(file):
     fill(file, [[400.0]])
     with closing(sqlite3.connect(file, isolation_level=None)) as holder:
         holder.execute("BEGIN EXCLUSIVE")

@@ -1,11 +1,7 @@
 """What many nights show of a case: changes of its level, drift, and its noise."""
 
-from __future__ import annotations
-
 import math
 import random
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from histories import CASE, add, case_result, days, drawn, drift_lines, fill, night, session
@@ -14,29 +10,28 @@ from results_makers import MEMORY, measured_case
 
 from pytest_dlperf.history.case_history import drifts_of, histories_of
 from pytest_dlperf.history.nights import all_series
-from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Drift
+from pytest_dlperf.history.series import AcceptedChange
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import drift_of
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator
-from pytest_dlperf.model.metric import Better, Metric, throughput
-from pytest_dlperf.model.results import Results
+from pytest_dlperf.model.metric import Better, throughput
 
 OTHER = "tiny-mlp-fp32-b4-1n2g"
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     return tmp_path / "history.sqlite3"
 
 
-def known(file: Path, results: Results) -> CaseHistory:
+def known(file, results):
     return histories_of(file, results)[CASE]["throughput"]
 
 
-def levels(*parts: tuple[int, float]) -> list[float]:
+def levels(*parts):
     """So many nights at each level."""
     return [level for count, level in parts for _ in range(count)]
 
@@ -44,7 +39,7 @@ def levels(*parts: tuple[int, float]) -> list[float]:
 # -------------------------------------------------------------------------- which nights
 
 
-def test_a_history_is_of_the_cases_of_the_results_until_their_session(file: Path) -> None:
+def test_a_history_is_of_the_cases_of_the_results_until_their_session(file):
     nights = [session(k, {CASE: [400.0 + k, 401.0 + k], OTHER: [760.0]}) for k in range(4)]
     add(file, *nights)
     tonight = replace(nights[2], cases=nights[2].cases[:1])
@@ -58,15 +53,15 @@ def test_a_history_is_of_the_cases_of_the_results_until_their_session(file: Path
 
 
 def test_nights_stand_in_the_order_of_time_whatever_their_zone_and_their_coming(
-    file: Path,
-) -> None:
+    file,
+):
     starts = ["2026-03-01T01:00:00+09:00", "2026-02-28T17:00:00+00:00", "2026-02-28T13:00:00-05:00"]
     nights = [session(k, {CASE: [400.0 + k]}, started=start) for k, start in enumerate(starts)]
     add(file, *reversed(nights))
     assert [point.started for point in known(file, nights[2]).nights] == starts
 
 
-def test_other_clusters_estimators_and_units_are_other_histories(file: Path) -> None:
+def test_other_clusters_estimators_and_units_are_other_histories(file):
     tonight = session(9, {CASE: [400.0]})
     images = case_result(CASE, [1.0], metric=throughput("images/s"))
     add(
@@ -79,25 +74,25 @@ def test_other_clusters_estimators_and_units_are_other_histories(file: Path) -> 
     assert [point.median for point in known(file, tonight).nights] == [400.0]
 
 
-def test_a_history_reaches_a_year_back(file: Path) -> None:
+def test_a_history_reaches_a_year_back(file):
     last = fill(file, [[400.0]] * 400)
     points = known(file, last).nights
     assert len(points) == 366
     assert points[-1].started == last.started
 
 
-def test_nights_without_a_measurement_leave_no_point(file: Path) -> None:
+def test_nights_without_a_measurement_leave_no_point(file):
     last = fill(file, [[400.0], [None], [402.0]])
     assert [point.median for point in known(file, last).nights] == [400.0, 402.0]
 
 
-def test_a_case_that_was_never_measured_has_no_history(file: Path) -> None:
+def test_a_case_that_was_never_measured_has_no_history(file):
     last = fill(file, [[None]])
     assert histories_of(file, last) == {}
 
 
-def test_logs_that_are_judged_again_show_once(file: Path) -> None:
-    def judged(number: int, logs: str | None) -> Results:
+def test_logs_that_are_judged_again_show_once(file):
+    def judged(number, logs):
         return session(number, [case_result(CASE, [400.0, 401.0], logs_digest=logs)])
 
     last = judged(4, "others")
@@ -113,11 +108,11 @@ def test_logs_that_are_judged_again_show_once(file: Path) -> None:
 # ------------------------------------------------------------------------- which metric
 
 
-def of_memory(values: Sequence[float], metric: Metric = MEMORY, number: int = 0) -> Results:
+def of_memory(values, metric=MEMORY, number=0):
     return session(number, [case_result(CASE, values, metric=metric)])
 
 
-def test_each_judged_metric_has_a_history_of_its_own(file: Path) -> None:
+def test_each_judged_metric_has_a_history_of_its_own(file):
     recorded = replace(MEMORY, name="data_time", unit="ms", is_judged=False)
     eight = "tiny-mlp-fp32-b4-1n8g"
     more = {MEMORY: [900.0, 901.0], recorded: [3.0, 4.0]}
@@ -135,9 +130,7 @@ def test_each_judged_metric_has_a_history_of_its_own(file: Path) -> None:
 @pytest.mark.parametrize(
     "change", [{"unit": "GiB"}, {"better": Better.HIGHER}], ids=["unit", "direction"]
 )
-def test_a_metric_whose_meaning_has_changed_begins_anew(
-    file: Path, change: dict[str, object]
-) -> None:
+def test_a_metric_whose_meaning_has_changed_begins_anew(file, change):
     other = replace(MEMORY, **change)
     before = [of_memory([900.0], other, k) for k in range(30)]
     tonight = of_memory([100.0], number=30)
@@ -151,7 +144,7 @@ def test_a_metric_whose_meaning_has_changed_begins_anew(
     )
 
 
-def test_speedups_over_another_topology_begin_anew(file: Path) -> None:
+def test_speedups_over_another_topology_begin_anew(file):
     before, after = (
         measured_case("tiny-mlp-fp32-b4-1n8g", level, unit="samples/s", speedup=level / 400.0)
         for level in (3000.0, 3010.0)
@@ -165,12 +158,11 @@ def test_speedups_over_another_topology_begin_anew(file: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_creep_of_a_metric_of_which_less_is_better_is_found_alike(file: Path) -> None:
+def test_a_creep_of_a_metric_of_which_less_is_better_is_found_alike(file):
     values = drawn([900.0 * (1 + 0.002 * k) for k in range(40)], noise=0.002)
     nights = [of_memory(runs, number=k) for k, runs in enumerate(values)]
     add(file, *nights)
     known = histories_of(file, nights[-1])[CASE]["peak_memory"]
-    assert known.drift is not None
     assert known.drift.percent == pytest.approx(7.8, abs=0.5)
     assert known.run_noise_percent == pytest.approx(0.2, abs=0.1)
     with History.open(file) as history:
@@ -181,14 +173,14 @@ def test_a_creep_of_a_metric_of_which_less_is_better_is_found_alike(file: Path) 
 # -------------------------------------------------------------------- accepted numbers
 
 
-def test_what_was_accepted_shows_in_the_next_night(file: Path) -> None:
+def test_what_was_accepted_shows_in_the_next_night(file):
     tonight = session(1, [case_result(CASE, [380.0], baseline=380.0)])
     add(file, session(0, [case_result(CASE, [400.0], baseline=400.0)]), tonight)
     (told,) = known(file, tonight).accepted
     assert (told.at, told.old, told.new, told.why) == (night(1), 400.0, 380.0, "accepted")
 
 
-def test_what_somebody_accepted_is_told_as_the_file_has_it(file: Path) -> None:
+def test_what_somebody_accepted_is_told_as_the_file_has_it(file):
     result = case_result(CASE, [380.0], baseline=380.0)
     source = Acceptance(at=night(0), by="Bo", reason="new rack", commit="4567")
     known_now = {"throughput": replace(result.accepted["throughput"], acceptance=source)}
@@ -205,7 +197,7 @@ def test_what_somebody_accepted_is_told_as_the_file_has_it(file: Path) -> None:
 
 @pytest.mark.parametrize("noise", [0.005, 0.01, 0.025])
 @pytest.mark.parametrize("factor", [0.97, 1.03])
-def test_a_change_of_the_level_is_dated(file: Path, noise: float, factor: float) -> None:
+def test_a_change_of_the_level_is_dated(file, noise, factor):
     last = fill(file, drawn(levels((60, 400.0), (40, 400.0 * factor)), noise=noise))
     history = known(file, last)
     (point,) = history.change_points
@@ -216,13 +208,13 @@ def test_a_change_of_the_level_is_dated(file: Path, noise: float, factor: float)
 
 
 @pytest.mark.parametrize("noise", [0.005, 0.01, 0.025])
-def test_a_year_without_a_change_has_no_change_point(file: Path, noise: float) -> None:
+def test_a_year_without_a_change_has_no_change_point(file, noise):
     last = fill(file, drawn([400.0] * 366, noise=noise))
     assert known(file, last).change_points == ()
 
 
-def test_single_slow_nights_and_broken_ones_are_no_change(file: Path) -> None:
-    nights: list[list[float | None]] = [list(runs) for runs in drawn([400.0] * 80)]
+def test_single_slow_nights_and_broken_ones_are_no_change(file):
+    nights = [list(runs) for runs in drawn([400.0] * 80)]
     nights[30] = [None, None]
     nights[50] = [250.0, 260.0, 255.0]
     fill(file, nights)
@@ -235,7 +227,7 @@ def test_single_slow_nights_and_broken_ones_are_no_change(file: Path) -> None:
     assert [history.nights[-1].median, len(history.nights)] == [200.0, 80]
 
 
-def test_the_index_of_a_change_point_counts_all_points(file: Path) -> None:
+def test_the_index_of_a_change_point_counts_all_points(file):
     runs = drawn(levels((30, 400.0), (30, 380.0)))
     broken = (3, 10, 20)
     nights = [
@@ -252,7 +244,7 @@ def test_the_index_of_a_change_point_counts_all_points(file: Path) -> None:
     assert history.nights[point.index].started == point.at
 
 
-def test_an_accepted_change_keeps_the_change_point_where_the_level_changed(file: Path) -> None:
+def test_an_accepted_change_keeps_the_change_point_where_the_level_changed(file):
     runs = drawn(levels((40, 400.0), (40, 388.0)))
     nights = [
         session(k, [case_result(CASE, r, baseline=400.0 if k <= 45 else 388.0)])
@@ -267,11 +259,11 @@ def test_an_accepted_change_keeps_the_change_point_where_the_level_changed(file:
 # ---------------------------------------------------------------------------------- drift
 
 
-def drifting(count: int, per_night: float, *, flat: int = 0) -> list[float]:
+def drifting(count, per_night, *, flat=0):
     return [400.0] * flat + [400.0 * (1 - per_night * k) for k in range(count)]
 
 
-def drift(values: Sequence[float], *, noise: float = 0.01, seed: str = "drift") -> Drift | None:
+def drift(values, *, noise=0.01, seed="drift"):
     return drift_of(days(drawn(values, noise=noise, seed=seed)))
 
 
@@ -284,10 +276,9 @@ def drift(values: Sequence[float], *, noise: float = 0.01, seed: str = "drift") 
     ],
     ids=["from the start", "after a calm time", "very slow"],
 )
-def test_a_slow_loss_is_seen(file: Path, values: list[float], since: int) -> None:
+def test_a_slow_loss_is_seen(file, values, since):
     last = fill(file, drawn(values, seed="creep"))
     found = known(file, last).drift
-    assert found is not None
     assert abs(len(values) - found.nights - since) <= 20
     assert found.percent_per_week == pytest.approx(700 * (values[-1] / values[-2] - 1), rel=0.5)
     (told,) = drift_lines(file, last)
@@ -307,12 +298,12 @@ def test_a_slow_loss_is_seen(file: Path, values: list[float], since: int) -> Non
     ],
     ids=["calm", "one step", "a late step", "two steps"],
 )
-def test_steps_and_noise_are_no_drift(values: list[float]) -> None:
+def test_steps_and_noise_are_no_drift(values):
     seen = [drift(values, noise=0.007, seed=f"trial {trial}") for trial in range(20)]
     assert seen == [None] * 20
 
 
-def test_drift_is_seen_most_of_the_time_and_hardly_ever_without(file: Path) -> None:
+def test_drift_is_seen_most_of_the_time_and_hardly_ever_without(file):
     del file
     losing = [drift(drifting(20, 0.002, flat=50), seed=f"{k}") for k in range(40)]
     calm = [drift([400.0] * 90, seed=f"{k}") for k in range(40)]
@@ -320,7 +311,7 @@ def test_drift_is_seen_most_of_the_time_and_hardly_ever_without(file: Path) -> N
     assert sum(found is not None for found in calm) == 0
 
 
-def test_what_was_accepted_is_no_drift(file: Path) -> None:
+def test_what_was_accepted_is_no_drift(file):
     values = drifting(30, 0.002)
     before = [
         session(number, [case_result(CASE, runs, baseline=400.0)])
@@ -336,9 +327,7 @@ def test_what_was_accepted_is_no_drift(file: Path) -> None:
 
 
 @pytest.mark.parametrize(("of_runs", "of_nights"), [(0.01, 0.0), (0.01, 0.01), (0.005, 0.02)])
-def test_the_noise_of_runs_is_told_from_that_of_nights(
-    file: Path, of_runs: float, of_nights: float
-) -> None:
+def test_the_noise_of_runs_is_told_from_that_of_nights(file, of_runs, of_nights):
     draw = random.Random("nights")  # noqa: S311 - the same nights every time
     last = fill(file, drawn([400.0 * draw.gauss(1, of_nights) for _ in range(90)], noise=of_runs))
     history = known(file, last)
@@ -347,14 +336,14 @@ def test_the_noise_of_runs_is_told_from_that_of_nights(
     assert math.isclose(history.night_noise_percent, 100 * of_nights, rel_tol=0.35, abs_tol=0.35)
 
 
-def test_too_few_nights_say_nothing_of_noise(file: Path) -> None:
+def test_too_few_nights_say_nothing_of_noise(file):
     history = known(file, fill(file, [[400.0]]))
     assert (history.run_noise_percent, history.night_noise_percent) == (None, None)
     assert history.drift is None
     assert not history.change_points
 
 
-def test_a_change_of_the_level_is_no_noise(file: Path) -> None:
+def test_a_change_of_the_level_is_no_noise(file):
     last = fill(file, drawn(levels((45, 400.0), (45, 300.0))))
     noise = known(file, last).night_noise_percent
     assert noise is not None

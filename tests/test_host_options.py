@@ -1,14 +1,11 @@
 """Which hosts a session uses and how it reaches them: what the user says, and where it runs."""
 
-from __future__ import annotations
-
 import re
 import sys
 import threading
 import time
 
 import pytest
-from suites import Suite
 from trainers import TinySystem
 
 pytestmark = pytest.mark.in_process
@@ -24,7 +21,7 @@ SEEDS = (
 )
 
 
-def planned_hosts(suite: Suite, *arguments: str) -> list[str]:
+def planned_hosts(suite, *arguments):
     """The hosts that the nodes of a case would go to."""
     result = suite.run(*TWO_NODES, *LOCAL, "--dlperf-dry-run", *arguments)
     assert result.ret == 0
@@ -32,7 +29,7 @@ def planned_hosts(suite: Suite, *arguments: str) -> list[str]:
     return [match[1] for match in found if match]
 
 
-def test_a_host_file_is_no_file_of_arguments_for_pytest(suite: Suite) -> None:
+def test_a_host_file_is_no_file_of_arguments_for_pytest(suite):
     TinySystem(suite)
     assert planned_hosts(suite) == ["localhost", "localhost"]
     (suite.path / "hosts").write_text("127.3.0.1:4\n127.3.0.2\n", encoding="utf-8")
@@ -40,14 +37,14 @@ def test_a_host_file_is_no_file_of_arguments_for_pytest(suite: Suite) -> None:
         assert planned_hosts(suite, *given) == ["127.3.0.1", "127.3.0.2"]
 
 
-def test_runs_share_a_host_where_the_cluster_says_so(suite: Suite) -> None:
+def test_runs_share_a_host_where_the_cluster_says_so(suite):
     tiny = TinySystem(suite)
     folder = suite.path / "baselines" / "local"
     folder.mkdir(exist_ok=True)
     (folder / "cluster.yaml").write_text("share_hosts: true\n", encoding="utf-8")
     tiny.behave("0.01 wait")
 
-    def let_both_go_on() -> None:
+    def let_both_go_on():
         while len(tiny.starts()) < 2:
             time.sleep(0.02)
         tiny.go()
@@ -62,8 +59,8 @@ def test_runs_share_a_host_where_the_cluster_says_so(suite: Suite) -> None:
 
 
 def test_a_wrong_list_of_hosts_is_a_usage_error_also_where_workers_are_counted_by_it(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    suite, monkeypatch
+):
     tiny = TinySystem(suite)
     monkeypatch.setenv("DLPERF_HOSTS", "a:0")
     assert suite.refused(*LOCAL).startswith("DLPERF_HOSTS: 'a:0' has '0' devices")
@@ -76,7 +73,7 @@ def test_a_wrong_list_of_hosts_is_a_usage_error_also_where_workers_are_counted_b
     assert tiny.starts() == []
 
 
-def test_a_host_file_lies_where_the_user_is(suite: Suite) -> None:
+def test_a_host_file_lies_where_the_user_is(suite):
     """Also for workers, and where the root folder is another one."""
     tiny = TinySystem(suite)
     (suite.path / "lists").mkdir()
@@ -90,9 +87,7 @@ def test_a_host_file_lies_where_the_user_is(suite: Suite) -> None:
     assert [line.split()[3] for line in sorted(tiny.hosts())] == ["127.1.0.1", "127.1.0.2"]
 
 
-def test_this_machine_as_the_only_host_needs_no_ssh(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_this_machine_as_the_only_host_needs_no_ssh(suite, monkeypatch):
     tiny = TinySystem(suite)
     monkeypatch.setenv("DLPERF_SSH", "no-such-ssh")
     select = ["-k", "throughput and tiny and (1n2g or 2n1g)"]
@@ -106,9 +101,7 @@ def test_this_machine_as_the_only_host_needs_no_ssh(
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["usual", "strict"])
-def test_a_trainer_whose_checkout_is_not_set_is_skipped_and_fails_when_strict(
-    suite: Suite, *, strict: bool
-) -> None:
+def test_a_trainer_whose_checkout_is_not_set_is_skipped_and_fails_when_strict(suite, *, strict):
     arguments = ["--dlperf-strict", "-n", "2"] if strict else ["-rs"]
     result, results = suite.judge("-k", "throughput and 1n1g and not smoke", *arguments)
 

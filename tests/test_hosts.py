@@ -1,12 +1,9 @@
 """Lists of hosts: what they mean, and that every mistake is told with its place."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import pytest
 from hypothesis import example, given
@@ -21,12 +18,12 @@ from pytest_dlperf.launch.hosts import (
 from pytest_dlperf.model.errors import UsageError
 
 
-def parsed(text: str) -> list[tuple[str, str, int | None]]:
+def parsed(text):
     hosts = parse_hosts(text, place="--dlperf-hosts")
     return [(host.name, host.address, host.devices) for host in hosts]
 
 
-def names(text: str) -> list[str]:
+def names(text):
     return [host.name for host in parse_hosts(text, place="--dlperf-hosts")]
 
 
@@ -40,9 +37,7 @@ def names(text: str) -> list[str]:
         ("me@n[1-2]:8", [("me@n1", "n1", 8), ("me@n2", "n2", 8)]),
     ],
 )
-def test_a_list_gives_names_addresses_and_devices(
-    text: str, hosts: list[tuple[str, str, int | None]]
-) -> None:
+def test_a_list_gives_names_addresses_and_devices(text, hosts):
     assert parsed(text) == hosts
 
 
@@ -57,7 +52,7 @@ def test_a_list_gives_names_addresses_and_devices(
         ("10.0.0.[1-2]", "10.0.0.1 10.0.0.2"),
     ],
 )
-def test_ranges_keep_their_zeros_and_their_order(text: str, expanded: str) -> None:
+def test_ranges_keep_their_zeros_and_their_order(text, expanded):
     assert names(text) == expanded.split()
 
 
@@ -94,7 +89,7 @@ def test_ranges_keep_their_zeros_and_their_order(text: str, expanded: str) -> No
         ("ä" * 254, "ä" * 254, "not a host name"),
     ],
 )
-def test_a_wrong_entry_is_told_with_its_place(text: str, entry: str, reason: str) -> None:
+def test_a_wrong_entry_is_told_with_its_place(text, entry, reason):
     if not reason:
         assert names(text) == [text.strip()]
         return
@@ -108,11 +103,11 @@ def test_a_wrong_entry_is_told_with_its_place(text: str, entry: str, reason: str
     assert "allowed" in message or "again" in message
 
 
-def write(folder: Path, text: str) -> None:
+def write(folder, text):
     (folder / "hosts").write_text(text, encoding="utf-8")
 
 
-def test_a_host_file_has_a_host_or_a_range_on_each_line(tmp_path: Path) -> None:
+def test_a_host_file_has_a_host_or_a_range_on_each_line(tmp_path):
     write(
         tmp_path,
         "\ufeff# the lab\n\na:8\r\nme@b:4 # comment\n\tc\nn[01-02]:2\nd:8 address=10.1.2.3",
@@ -141,9 +136,7 @@ def test_a_host_file_has_a_host_or_a_range_on_each_line(tmp_path: Path) -> None:
         ("@other", 1, "the user ''"),
     ],
 )
-def test_a_wrong_line_of_a_host_file_is_told_with_its_number(
-    tmp_path: Path, lines: str, number: int, reason: str
-) -> None:
+def test_a_wrong_line_of_a_host_file_is_told_with_its_number(tmp_path, lines, number, reason):
     write(tmp_path, lines)
     with pytest.raises(UsageError) as caught:
         parse_hosts("@hosts", place="--dlperf-hosts", folder=tmp_path)
@@ -152,7 +145,7 @@ def test_a_wrong_line_of_a_host_file_is_told_with_its_number(
     assert "address=10.1.2.3" in str(caught.value) or "again" in str(caught.value)
 
 
-def test_a_host_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_host_file_that_cannot_be_read_is_told(tmp_path):
     (tmp_path / "binary").write_bytes(b"a\xff")
     write(tmp_path, "# nobody\n")
     for name, reason in (
@@ -168,7 +161,7 @@ def test_a_host_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         assert str(caught.value).startswith("DLPERF_HOSTS: ")
 
 
-def test_slurms_allocation_gives_its_nodes() -> None:
+def test_slurms_allocation_gives_its_nodes():
     hosts = slurm_hosts(
         {
             "SLURM_JOB_NODELIST": "gpu[001-003,010],login1,rack[1-2]n[3-4]",
@@ -183,9 +176,7 @@ def test_slurms_allocation_gives_its_nodes() -> None:
 @pytest.mark.parametrize(
     ("asked", "devices"), [("2", 2), ("gpu:2", 2), ("a100:2", 2), ("gpu:a100:2", 2), ("a:2,b:6", 8)]
 )
-def test_devices_that_were_asked_of_slurm_count_where_it_counts_none(
-    asked: str, devices: int
-) -> None:
+def test_devices_that_were_asked_of_slurm_count_where_it_counts_none(asked, devices):
     environment = {"SLURM_JOB_NODELIST": "a", "SLURM_GPUS_PER_NODE": asked}
     assert [host.devices for host in slurm_hosts(environment)] == [devices]
     assert [host.devices for host in slurm_hosts({**environment, "SLURM_GPUS_ON_NODE": "1"})] == [1]
@@ -209,9 +200,7 @@ def test_devices_that_were_asked_of_slurm_count_where_it_counts_none(
         ({"SLURM_JOB_NODELIST": "a", "SLURM_GPUS_PER_NODE": "gpu"}, "SLURM_GPUS_PER_NODE: 'gpu'"),
     ],
 )
-def test_what_slurm_would_not_write_is_told_with_its_variable(
-    environment: dict[str, str], message: str
-) -> None:
+def test_what_slurm_would_not_write_is_told_with_its_variable(environment, message):
     with pytest.raises(UsageError, match=re.escape(message)):
         slurm_hosts(environment)
 
@@ -223,27 +212,27 @@ def test_what_slurm_would_not_write_is_told_with_its_variable(
         ("n[01-10]", "n01, n02, n03, n04, n05, n06, n07, n08 and 2 more"),
     ],
 )
-def test_hosts_are_described_in_few_words(text: str, described: str) -> None:
+def test_hosts_are_described_in_few_words(text, described):
     assert describe_hosts(parse_hosts(text, place="test")) == described
 
 
-def test_a_description_shows_an_address_that_is_not_the_name() -> None:
+def test_a_description_shows_an_address_that_is_not_the_name():
     host = Host(name="me@a1", address="10.1.2.3", devices=8)
     assert describe_hosts([host]) == "me@a1:8 (10.1.2.3)"
 
 
-PIECES: Final = (
+PIECES = (
     *("a", "n", "[", "]", "1", "01", "-", ",", ":", "8", "@", ".", "::", "%", " ", "=", "\n", "#"),
     *("address=", "\0", "\ud800", "٣", "~", "/", "9" * 30),
 )
-SNIPPETS: Final = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+SNIPPETS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
 
 @given(st.one_of(st.text(), SNIPPETS))
 @example("@~\0")
 @example("@" + "x" * 5000)
 @example("@\ud800")
-def test_any_text_is_read_or_told_to_be_wrong(text: str) -> None:
+def test_any_text_is_read_or_told_to_be_wrong(text):
     devices = {"SLURM_JOB_NODELIST": "a", "SLURM_GPUS_ON_NODE": text}
     for read in (
         partial(parse_hosts, text, place="test", folder=Path("/nowhere")),
@@ -261,7 +250,7 @@ def test_any_text_is_read_or_told_to_be_wrong(text: str) -> None:
 
 
 @given(st.one_of(st.binary(), SNIPPETS.map(lambda text: text.encode("utf-8", "surrogatepass"))))
-def test_any_host_file_is_read_or_told_to_be_wrong(content: bytes) -> None:
+def test_any_host_file_is_read_or_told_to_be_wrong(content):
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "hosts").write_bytes(content)
         try:

@@ -1,16 +1,10 @@
 """The page in a real browser: opened from a file, without a network, by mouse and by keyboard."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import browser as pages
 import pytest
 import results_makers as make
 from bad_night import bad_night, nights_of
 from msgspec.structs import replace
-from playwright.sync_api import Browser, Locator, Page
 from published_session import (
     PEAK_MEMORY,
     PLENTY,
@@ -22,7 +16,6 @@ from published_session import (
 )
 
 from pytest_dlperf.model.baseline import Acceptance
-from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.results import IgnoredLog
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.reports.html.page import html_page
@@ -43,13 +36,13 @@ HOSTILE = (
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+def chromium():
     with pages.started() as browser:
         yield browser
 
 
 @pytest.fixture(scope="module")
-def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page_file(tmp_path_factory):
     """A session with something of everything, and a year behind it."""
     results = with_all_else(published(PLENTY))
     file = tmp_path_factory.mktemp("page") / "page.html"
@@ -57,21 +50,19 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def nights(page: Page) -> Locator:
+def nights(page):
     """The history of a metric."""
     return page.get_by_role("img", name=f"History of {CLOSED}: throughput in")
 
 
-def rows(page: Page) -> list[str]:
+def rows(page):
     """The ids of the cases that the table shows, from the top."""
     texts = page.locator("#cases tr.row:visible th").all_text_contents()
     return [text.strip() for text in texts]
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (800, "light"), (1400, "dark")])
-def test_opens_from_a_file_and_fits(
-    chromium: Browser, page_file: Path, width: int, scheme: str
-) -> None:
+def test_opens_from_a_file_and_fits(chromium, page_file, width, scheme):
     with pages.opened(chromium, page_file, width=width, scheme=scheme) as (page, seen):
         assert page.get_by_role("heading", level=1).text_content() == HEADLINE
         pages.open_all(page)
@@ -81,7 +72,7 @@ def test_opens_from_a_file_and_fits(
 
 
 @pytest.fixture(scope="module")
-def many_metrics(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def many_metrics(tmp_path_factory):
     """A session with a metric of which less is better, and one that no test judges."""
     happenings = {GREEDY: Happening(memory=1.06)}
     results = published(happenings, declared=(PEAK_MEMORY, STEP_TIME))
@@ -91,9 +82,7 @@ def many_metrics(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("width", [400, 800, 1280])
-def test_a_narrow_row_shows_the_metrics_that_are_bad(
-    chromium: Browser, many_metrics: Path, width: int
-) -> None:
+def test_a_narrow_row_shows_the_metrics_that_are_bad(chromium, many_metrics, width):
     with pages.opened(chromium, many_metrics, width=width) as (page, seen):
         assert pages.width_beyond(page) == 0
         row = page.locator("#cases tr.row", has=page.get_by_role("button", name=GREEDY, exact=True))
@@ -104,7 +93,7 @@ def test_a_narrow_row_shows_the_metrics_that_are_bad(
         assert seen.nothing, seen
 
 
-def test_without_a_script_everything_is_there(chromium: Browser, page_file: Path) -> None:
+def test_without_a_script_everything_is_there(chromium, page_file):
     with pages.opened(chromium, page_file, width=400, with_script=False) as (page, seen):
         assert len(rows(page)) == 115
         details = page.locator(f"[id='case-{CLOSED}']")
@@ -116,9 +105,7 @@ def test_without_a_script_everything_is_there(chromium: Browser, page_file: Path
         assert seen.nothing, seen
 
 
-def test_probes_are_filtered_by_their_axes_and_by_nothing_they_lack(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_probes_are_filtered_by_their_axes_and_by_nothing_they_lack(chromium, tmp_path):
     names = [f"nccl-tests-all_{kind}-1n8g" for kind in ("gather", "reduce")]
     cases = [make.measured_case(name, 100.0, unit="GB/s") for name in names]
     file = tmp_path / "page.html"
@@ -130,7 +117,7 @@ def test_probes_are_filtered_by_their_axes_and_by_nothing_they_lack(
         assert seen.nothing, seen
 
 
-def test_filters_by_words_and_by_choice(chromium: Browser, page_file: Path) -> None:
+def test_filters_by_words_and_by_choice(chromium, page_file):
     with pages.opened(chromium, page_file) as (page, seen):
         page.keyboard.press("/")
         page.keyboard.type("bert 4n8g xla")
@@ -147,7 +134,7 @@ def test_filters_by_words_and_by_choice(chromium: Browser, page_file: Path) -> N
         assert seen.nothing, seen
 
 
-def test_sorts_by_what_is_lost_with_what_is_absent_last(chromium: Browser, page_file: Path) -> None:
+def test_sorts_by_what_is_lost_with_what_is_absent_last(chromium, page_file):
     with pages.opened(chromium, page_file) as (page, seen):
         heading = page.locator("#cases").get_by_role("columnheader", name="throughput", exact=True)
         heading.get_by_role("button").click()
@@ -168,7 +155,7 @@ def test_sorts_by_what_is_lost_with_what_is_absent_last(chromium: Browser, page_
         assert seen.nothing, seen
 
 
-def test_a_row_opens_in_place_by_keyboard(chromium: Browser, page_file: Path) -> None:
+def test_a_row_opens_in_place_by_keyboard(chromium, page_file):
     with pages.opened(chromium, page_file) as (page, seen):
         button = page.get_by_role("button", name=CLOSED, exact=True)
         assert button.get_attribute("aria-expanded") == "false"
@@ -182,7 +169,7 @@ def test_a_row_opens_in_place_by_keyboard(chromium: Browser, page_file: Path) ->
         assert seen.nothing, seen
 
 
-def test_the_colours_can_be_chosen(chromium: Browser, page_file: Path) -> None:
+def test_the_colours_can_be_chosen(chromium, page_file):
     background = "getComputedStyle(document.body).backgroundColor"
     with pages.opened(chromium, page_file) as (page, seen):
         light = page.evaluate(background)
@@ -226,13 +213,13 @@ CONTRAST = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_can_be_read(chromium: Browser, page_file: Path, scheme: str) -> None:
+def test_text_can_be_read(chromium, page_file, scheme):
     with pages.opened(chromium, page_file, scheme=scheme) as (page, _):
         assert page.evaluate(CONTRAST) == []
 
 
 @pytest.fixture(scope="module")
-def morning(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def morning(tmp_path_factory):
     results = bad_night()
     file = tmp_path_factory.mktemp("morning") / "page.html"
     file.write_text(html_page(make.night(results, nights_of(results))), encoding="utf-8")
@@ -240,9 +227,7 @@ def morning(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
-def test_a_bad_night_fits_and_can_be_read(
-    chromium: Browser, morning: Path, width: int, scheme: str
-) -> None:
+def test_a_bad_night_fits_and_can_be_read(chromium, morning, width, scheme):
     with pages.opened(chromium, morning, width=width, scheme=scheme) as (page, seen):
         assert page.get_by_text("2 cases regressed -4.4 to -6.4 % since Tuesday").is_visible()
         drifting = page.locator(".remarks .fold").get_by_text("drifts -0.2 % a week").first
@@ -256,7 +241,7 @@ def test_a_bad_night_fits_and_can_be_read(
         assert seen.nothing, seen
 
 
-def test_what_a_screen_reader_is_told(chromium: Browser, page_file: Path) -> None:
+def test_what_a_screen_reader_is_told(chromium, page_file):
     with pages.opened(chromium, page_file, fragment=f"#case-{SLOWER}") as (page, _):
         told = page.locator("main").aria_snapshot()
         for line in (
@@ -280,12 +265,12 @@ def test_what_a_screen_reader_is_told(chromium: Browser, page_file: Path) -> Non
         )
 
 
-def hostile(metric: Metric) -> Metric:
+def hostile(metric):
     """The metric in a unit that no file of ours would let in."""
     return replace(metric, unit=HOSTILE)
 
 
-def test_nothing_of_a_log_or_name_runs_or_loads(chromium: Browser, tmp_path: Path) -> None:
+def test_nothing_of_a_log_or_name_runs_or_loads(chromium, tmp_path):
     log = tmp_path / "hostile.log"
     log.write_bytes(HOSTILE.encode("utf-8", "surrogateescape") + b"\n\xff\xfe\n")
     results = with_all_else(published({}))
@@ -302,7 +287,6 @@ def test_nothing_of_a_log_or_name_runs_or_loads(chromium: Browser, tmp_path: Pat
             for name, judgement in result.judgements.items()
         }
         measured = result.measurement
-        assert measured is not None
         runs = tuple(replace(run, reason=HOSTILE, log=str(log)) for run in measured.runs)
         metrics = tuple(map(hostile, measured.metrics))
         over = result.reference

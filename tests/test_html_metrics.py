@@ -1,23 +1,19 @@
 """The page of cases with several metrics: each in its direction, what no test judges apart."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 import results_makers as make
 from msgspec.structs import replace
 from nights import Nights
-from suites import Suite
 from test_html_page import Page
 
 from pytest_dlperf.history.series import CaseHistory, Night
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import Measurement
 from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, throughput
-from pytest_dlperf.model.results import CaseResult, Results, with_measurements
+from pytest_dlperf.model.results import with_measurements
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.reports.html.page import html_page
 
@@ -30,7 +26,7 @@ FIRST_STEP = Metric(
 )
 
 
-def several(*, verdict: Verdict = Verdict.REGRESSED, difference: float = 6.2) -> CaseResult:
+def several(*, verdict=Verdict.REGRESSED, difference=6.2):
     """A case whose throughput passes, with a peak memory, a checked loss and a first step."""
     result = make.measured_case(
         CASE,
@@ -52,18 +48,18 @@ def several(*, verdict: Verdict = Verdict.REGRESSED, difference: float = 6.2) ->
     return make.with_judgement(result, replace(result.judgements["loss"], decision=None))
 
 
-def page_of(*results: CaseResult, **more: object) -> Page:
+def page_of(*results, **more):
     return Page(html_page(night_of(replace(make.session(*results), **more))))
 
 
-def cell(page: Page, metric: str) -> tuple[str, str, str]:
+def cell(page, metric):
     """Text, style and key for sorting of a metric in the overview."""
     [found] = page.all("td", data_name=metric)
     *_, style = found.attributes["class"].split()
     return found.text, style, found.attributes["data-v"]
 
 
-def test_the_overview_has_a_column_for_each_judged_metric() -> None:
+def test_the_overview_has_a_column_for_each_judged_metric():
     page = page_of(several())
     headings = [th.text for th in page.all("th", scope="col")]
     assert headings[2:6] == ["throughput images/s", "peak_memory MB", "loss", "history"]
@@ -74,7 +70,7 @@ def test_the_overview_has_a_column_for_each_judged_metric() -> None:
     assert "regressed" in row.attributes["class"].split()
 
 
-def test_the_head_names_the_metric_that_is_worse() -> None:
+def test_the_head_names_the_metric_that_is_worse():
     [worst] = page_of(several()).all("ol", aria_label="worst")
     assert "regressed +6.2 % peak_memory of" in worst.text
     assert "peak_memory 15000 MB, reference 14124" in worst.text
@@ -82,26 +78,26 @@ def test_the_head_names_the_metric_that_is_worse() -> None:
 
 
 @pytest.mark.parametrize("difference", [6.2, -6.2])
-def test_colours_follow_the_verdict_and_never_the_sign(difference: float) -> None:
+def test_colours_follow_the_verdict_and_never_the_sign(difference):
     good = several(verdict=Verdict.IMPROVED, difference=difference)
     assert cell(page_of(good), "peak_memory")[1] == "improved"
 
 
-def test_a_metric_stands_open_where_it_is_bad_and_all_others_closed() -> None:
+def test_a_metric_stands_open_where_it_is_bad_and_all_others_closed():
     page = page_of(several())
     assert len(page.all("details", class_="metric")) == 4
     [bad] = [d for d in page.all("details", class_="metric") if "open" in d.attributes]
     assert "peak_memory" in bad.text
 
 
-def test_says_which_direction_is_better_and_what_is_checked() -> None:
+def test_says_which_direction_is_better_and_what_is_checked():
     text = page_of(several()).case(CASE).text
     assert re.search(r"throughput\s*higher is better", text)
     assert re.search(r"peak_memory\s*lower is better", text)
     assert re.search(r"loss\s*checked: finite, falls", text)
 
 
-def test_what_no_test_judges_stands_apart_and_not_in_the_overview() -> None:
+def test_what_no_test_judges_stands_apart_and_not_in_the_overview():
     page = page_of(several())
     section = page.one("section", class_="recorded")
     assert "first_step_time" in section.text
@@ -110,10 +106,9 @@ def test_what_no_test_judges_stands_apart_and_not_in_the_overview() -> None:
     assert not page.all("td", data_name="first_step_time")
 
 
-def test_each_run_has_its_numbers_and_why_one_is_missing() -> None:
+def test_each_run_has_its_numbers_and_why_one_is_missing():
     result = several()
     measurement = result.measurement
-    assert measurement is not None
     first, *others = measurement.runs
     without = {name: value for name, value in first.metrics.items() if name != "peak_memory"}
     why = {"peak_memory": "no 'max allocated' in node 0's log"}
@@ -125,7 +120,7 @@ def test_each_run_has_its_numbers_and_why_one_is_missing() -> None:
     assert "peak_memory: no 'max allocated' in node 0's log" in table.text
 
 
-def nights(metric: Metric, *levels: float) -> CaseHistory:
+def nights(metric, *levels):
     return CaseHistory(
         case_id=CASE,
         metric=metric.name,
@@ -145,7 +140,7 @@ def nights(metric: Metric, *levels: float) -> CaseHistory:
     )
 
 
-def test_each_judged_metric_has_its_own_history() -> None:
+def test_each_judged_metric_has_its_own_history():
     histories = {
         CASE: {
             metric.name: nights(metric, 1.0, 2.0, 3.0)
@@ -167,9 +162,7 @@ def test_each_judged_metric_has_its_own_history() -> None:
     assert not page.all("path", class_="ranges")
 
 
-def training(
-    variant: str, *throughputs: float, reference: str | None, topologies: tuple[str, ...]
-) -> Results:
+def training(variant, *throughputs, reference, topologies):
     """A training on some topologies, measured on each."""
     over = Topology.parse(reference) if reference else None
     results = [
@@ -180,13 +173,11 @@ def training(
         replace(result, case=replace(result.case, reference_topology=over), reference=None)
         for result in results
     ]
-    measured: dict[str, Measurement] = {
-        result.case.id: result.measurement for result in results if result.measurement
-    }
+    measured = {result.case.id: result.measurement for result in results if result.measurement}
     return make.session(*(with_measurements(result, measured) for result in results))
 
 
-def test_speedups_are_drawn_over_any_reference_topology() -> None:
+def test_speedups_are_drawn_over_any_reference_topology():
     results = training(
         "bf16-gb256", 100.0, 190.0, 360.0, reference="1n8g", topologies=("1n8g", "2n8g", "4n8g")
     )
@@ -199,7 +190,7 @@ def test_speedups_are_drawn_over_any_reference_topology() -> None:
     assert len(Page(html_page(night_of(results))).all("path", class_="ideal")) == 1
 
 
-def test_without_a_reference_the_throughput_is_drawn_over_devices() -> None:
+def test_without_a_reference_the_throughput_is_drawn_over_devices():
     results = training("fp32-b64", 100.0, 190.0, reference=None, topologies=("1n8g", "2n8g"))
     page = Page(html_page(night_of(results)))
     [article] = page.all("article")
@@ -209,7 +200,7 @@ def test_without_a_reference_the_throughput_is_drawn_over_devices() -> None:
     assert not page.all("path", class_="ideal")
 
 
-def test_the_accepted_number_of_a_metric_is_its_own() -> None:
+def test_the_accepted_number_of_a_metric_is_its_own():
     result = several()
     memory = make.baseline_of(
         14_124.0,
@@ -226,7 +217,7 @@ DECLARED = """\
 """
 
 
-def test_declared_metrics_are_on_the_page_of_a_session(suite: Suite) -> None:
+def test_declared_metrics_are_on_the_page_of_a_session(suite):
     nights = Nights(suite)
     nights.declare(DECLARED)
     history = "--dlperf-history=nights.sqlite3"

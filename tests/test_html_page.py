@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
 
 import pytest
 import results_makers as make
 from bad_night import ALIKE, GREEDY, bad_night, nights_of
 from msgspec.structs import replace
 from published_session import PLENTY, Happening, published, with_all_else, year_of_nights
-from suites import Suite
 
 from pytest_dlperf.history.series import CaseHistory, ChangePoint, Drift, Night
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, Better
-from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.reports.html.page import html_page
 from pytest_dlperf.reports.html.render import render
@@ -33,20 +29,20 @@ VOID = {"meta", "input", "br", "link", "img", "hr"}
 class Element:
     """One element of a page, with all text below it."""
 
-    def __init__(self, name: str, attributes: dict[str, str]) -> None:
+    def __init__(self, name, attributes):
         self.name = name
         self.attributes = attributes
         self.pieces: list[str] = []
 
     @property
-    def text(self) -> str:
+    def text(self):
         return " ".join("".join(self.pieces).split())
 
 
 class Page(HTMLParser):
     """A page read strictly: each element is closed, in its order."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__(convert_charrefs=True)
         self.elements: list[Element] = []
         self._open: list[Element] = []
@@ -54,7 +50,7 @@ class Page(HTMLParser):
         self.close()
         assert not self._open, [element.name for element in self._open]
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         names = [name for name, _ in attrs]
         assert len(set(names)) == len(names), f"{tag} has an attribute twice: {names}"
         element = Element(tag, {name: value or "" for name, value in attrs})
@@ -62,20 +58,20 @@ class Page(HTMLParser):
         if tag not in VOID:
             self._open.append(element)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_startendtag(self, tag, attrs):
         self.elements.append(Element(tag, {name: value or "" for name, value in attrs}))
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self._open, f"</{tag}> closes nothing"
         assert self._open.pop().name == tag
         if tag in {"td", "th", "span", "dt", "dd", "li"}:
             self.handle_data(" ")
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         for element in self._open:
             element.pieces.append(data)
 
-    def all(self, name: str, **wanted: str) -> list[Element]:
+    def all(self, name, **wanted):
         return [
             element
             for element in self.elements
@@ -86,41 +82,41 @@ class Page(HTMLParser):
             )
         ]
 
-    def one(self, name: str, **wanted: str) -> Element:
+    def one(self, name, **wanted):
         [element] = self.all(name, **wanted)
         return element
 
-    def case(self, case_id: str) -> Element:
+    def case(self, case_id):
         return self.one("details", id=f"case-{case_id}")
 
-    def row(self, case_id: str) -> str:
+    def row(self, case_id):
         [row] = [row.text for row in self.all("tr", class_="row") if f" {case_id} " in row.text]
         return row
 
 
-def page_of(results: Results, **histories: Any) -> Page:
+def page_of(results, **histories):
     return Page(html_page(make.night(results, histories.get("histories", {}))))
 
 
-def only(results: Results, *case_ids: str) -> Results:
+def only(results, *case_ids):
     return replace(results, cases=tuple(r for r in results.cases if r.case.id in case_ids))
 
 
-def of(results: Results, case_id: str) -> CaseResult:
+def of(results, case_id):
     return next(result for result in results.cases if result.case.id == case_id)
 
 
 @pytest.fixture(scope="module")
-def plenty() -> Results:
+def plenty():
     return with_all_else(published(PLENTY))
 
 
 @pytest.fixture(scope="module")
-def whole(plenty: Results) -> Page:
+def whole(plenty):
     return page_of(plenty, histories=year_of_nights(plenty))
 
 
-def test_a_session_writes_its_page(suite: Suite, tmp_path: Path) -> None:
+def test_a_session_writes_its_page(suite, tmp_path):
     file = tmp_path / "page.html"
     result = suite.run("--dlperf-cluster", "dlperf-v100", "--dlperf-html", file, "-k", "arcface")
     result.stdout.fnmatch_lines(["*page: *page.html*"])
@@ -130,7 +126,7 @@ def test_a_session_writes_its_page(suite: Suite, tmp_path: Path) -> None:
     assert not page.all("tr", class_="pass")
 
 
-def test_says_in_a_line_what_became_of_the_session(whole: Page) -> None:
+def test_says_in_a_line_what_became_of_the_session(whole):
     assert whole.one("h1").text == (
         "2 of 115 cases got slower; worst -6.4 %; 1 has no baseline; 3 gave no number"
     )
@@ -143,11 +139,11 @@ def test_says_in_a_line_what_became_of_the_session(whole: Page) -> None:
     assert counts[-1] == "✓ 106 pass"
 
 
-def test_a_row_has_the_numbers_of_the_case(whole: Page) -> None:
+def test_a_row_has_the_numbers_of_the_case(whole):
     assert whole.row(SLOWER) == (f"▼ regressed {SLOWER} 8750.19 -6.4 % 24.78 -6.5 %")
 
 
-def test_a_case_tells_all_that_is_known(whole: Page) -> None:
+def test_a_case_tells_all_that_is_known(whole):
     text = whole.case(SLOWER).text
     for told in (
         "spread of the runs 0.2 %",
@@ -162,7 +158,7 @@ def test_a_case_tells_all_that_is_known(whole: Page) -> None:
         assert told in text, told
 
 
-def test_each_picture_has_a_name_and_a_description(whole: Page) -> None:
+def test_each_picture_has_a_name_and_a_description(whole):
     pictures = [e for e in whole.all("svg") if e.attributes.get("role") == "img"]
     assert len(pictures) > 200
     assert len(whole.all("desc")) == len(pictures)
@@ -170,19 +166,19 @@ def test_each_picture_has_a_name_and_a_description(whole: Page) -> None:
     assert all(e.attributes.get("aria-hidden") == "true" for e in others)
 
 
-def test_tables_say_what_their_cells_are(whole: Page) -> None:
+def test_tables_say_what_their_cells_are(whole):
     assert len(whole.all("caption")) == len(whole.all("table"))
     assert all(th.attributes.get("scope") in {"col", "row"} for th in whole.all("th"))
 
 
-def test_a_name_stands_for_one_element_only(whole: Page) -> None:
+def test_a_name_stands_for_one_element_only(whole):
     names = [e.attributes["id"] for e in whole.elements if "id" in e.attributes]
     assert len(names) == len(set(names))
     links = {e.attributes["href"] for e in whole.elements if "href" in e.attributes}
     assert {link.removeprefix("#") for link in links} <= set(names)
 
 
-def test_history_shows_what_happened_when(plenty: Results, whole: Page) -> None:
+def test_history_shows_what_happened_when(plenty, whole):
     histories = year_of_nights(plenty)
     stepped = next(name for name, known in histories.items() if known[THROUGHPUT].accepted)
     drifting = next(name for name, known in histories.items() if known[THROUGHPUT].drift)
@@ -194,20 +190,20 @@ def test_history_shows_what_happened_when(plenty: Results, whole: Page) -> None:
     assert " days), -3.4 % in all" in text
 
 
-def test_without_a_history_the_page_says_so(plenty: Results) -> None:
+def test_without_a_history_the_page_says_so(plenty):
     page = page_of(only(plenty, SLOWER))
     assert "There is no history: the session kept none" in page.case(SLOWER).text
     assert not page.all("svg", class_="nights")
 
 
-def test_scaling_beside_the_ideal(whole: Page) -> None:
+def test_scaling_beside_the_ideal(whole):
     [table] = [t for t in whole.all("table") if "Scaling of paddle-resnet50-fp32-b128" in t.text]
     assert re.search(r"4n8g ▼\s*regressed\s*8750.19\s*24.78\s*77.4 %\s*82.8 %", table.text)
     drawn = whole.all("path", class_="ideal")
     assert len(drawn) == len(whole.all("article"))
 
 
-def test_one_topology_is_no_scaling(plenty: Results) -> None:
+def test_one_topology_is_no_scaling(plenty):
     assert not page_of(only(plenty, SLOWER)).all("article")
 
 
@@ -222,7 +218,7 @@ def test_one_topology_is_no_scaling(plenty: Results) -> None:
     ],
     ids=["skipped", "lost", "invalid", "hung", "no-baseline"],
 )
-def test_what_was_not_measured_or_judged_never_looks_good(happening: Happening) -> None:
+def test_what_was_not_measured_or_judged_never_looks_good(happening):
     page = page_of(only(published({SLOWER: happening}), SLOWER))
     [row] = page.all("tr", class_="row")
     assert "pass" not in row.attributes["class"].split()
@@ -231,13 +227,13 @@ def test_what_was_not_measured_or_judged_never_looks_good(happening: Happening) 
     assert "pass" not in page.one("h1").text
 
 
-def test_a_session_of_skipped_and_good_cases_is_not_all_good() -> None:
+def test_a_session_of_skipped_and_good_cases_is_not_all_good():
     page = page_of(published({SLOWER: Happening(is_skipped=True)}))
     assert page.one("h1").text == "114 of 115 cases pass; 1 was skipped"
     assert "open" in page.one("div", class_="headline").attributes["class"].split()
 
 
-def changed(case_id: str, on: str) -> CaseHistory:
+def changed(case_id, on):
     """A history whose level changed on a day."""
     at = f"{on}T02:00:00+00:00"
     point = Night(started=at, began=0.0, median=100.0, lowest=99.0, highest=101.0, runs=5)
@@ -253,12 +249,12 @@ def changed(case_id: str, on: str) -> CaseHistory:
 
 
 @pytest.fixture(scope="module")
-def morning() -> Page:
+def morning():
     results = bad_night()
     return page_of(results, histories=nights_of(results))
 
 
-def test_the_head_tells_how_much_since_when_what_differs_and_who_accepted(morning: Page) -> None:
+def test_the_head_tells_how_much_since_when_what_differs_and_who_accepted(morning):
     groups = [item.text for item in morning.all("li") if "class" in item.attributes]
     groups = groups[: groups.index(next(text for text in groups if text.startswith("≈")))]
     [slower] = [text for text in groups if text.startswith("▼") and SLOWER in text]
@@ -278,7 +274,7 @@ def test_the_head_tells_how_much_since_when_what_differs_and_who_accepted(mornin
     assert "regressed +6.0 % since Tuesday peak_memory of " + GREEDY in " ".join(groups)
 
 
-def test_a_dozen_cases_alike_are_one_entry_of_the_head() -> None:
+def test_a_dozen_cases_alike_are_one_entry_of_the_head():
     results = bad_night()
     first = of(results, ALIKE[0])
     many = [
@@ -292,7 +288,7 @@ def test_a_dozen_cases_alike_are_one_entry_of_the_head() -> None:
     assert all(result.case.id in entry.text for result in many)
 
 
-def test_what_is_suspicious_stands_before_what_is_folded(morning: Page) -> None:
+def test_what_is_suspicious_stands_before_what_is_folded(morning):
     remarks = morning.one("div", class_="remarks").text
     places = [
         remarks.index(told)
@@ -307,7 +303,7 @@ def test_what_is_suspicious_stands_before_what_is_folded(morning: Page) -> None:
     assert morning.one("ul", class_="urgent").text.startswith("host node7 cannot be used")
 
 
-def test_the_head_links_commit_and_ci_and_the_foot_has_the_session(morning: Page) -> None:
+def test_the_head_links_commit_and_ci_and_the_foot_has_the_session(morning):
     head = morning.one("header")
     links = {e.attributes["href"]: e.text for e in morning.all("a") if e.text in ("1a2b3c4", "run")}
     assert links == {
@@ -320,13 +316,13 @@ def test_the_head_links_commit_and_ci_and_the_foot_has_the_session(morning: Page
 
 
 @pytest.mark.parametrize("address", ["javascript:alert(1)", 'http://a"b'])
-def test_only_an_address_becomes_a_link(address: str) -> None:
+def test_only_an_address_becomes_a_link(address):
     origin = {"commit": "abc", "commit_url": address, "ci_run": address}
     page = page_of(replace(only(published({}), SLOWER), environment=origin))
     assert {e.attributes["href"][0] for e in page.all("a")} == {"#"}
 
 
-def test_a_case_says_what_differs_and_the_chart_since_when(morning: Page) -> None:
+def test_a_case_says_what_differs_and_the_chart_since_when(morning):
     text = morning.case(SLOWER).text
     assert "environment NCCL_ALGO came with the loss not set not set Tree" in text
     assert "software nccl 2.21.5 2.22.3 2.22.3" in text
@@ -337,11 +333,11 @@ def test_a_case_says_what_differs_and_the_chart_since_when(morning: Page) -> Non
     assert "last good: Monday 2026-11-16" in text
 
 
-def test_the_head_tells_what_changed_in_the_last_weeks() -> None:
+def test_the_head_tells_what_changed_in_the_last_weeks():
     results = published({})
     other, *_ = ids = [result.case.id for result in results.cases]
 
-    def told(*histories: CaseHistory) -> str:
+    def told(*histories):
         page = Page(
             html_page(make.night(results, {one.case_id: {one.metric: one} for one in histories}))
         )
@@ -361,23 +357,23 @@ def test_the_head_tells_what_changed_in_the_last_weeks() -> None:
     assert many.index("and ") < many.rindex("level changed")
 
 
-def test_a_good_session_says_so() -> None:
+def test_a_good_session_says_so():
     assert page_of(published({})).one("h1").text == "All 115 cases pass"
 
 
-def test_a_session_without_cases_has_a_page() -> None:
+def test_a_session_without_cases_has_a_page():
     page = page_of(replace(published({}), cases=()))
     assert page.one("h1").text == "Nothing was measured"
 
 
-def test_what_is_not_there_is_a_dash() -> None:
+def test_what_is_not_there_is_a_dash():
     page = page_of(only(published({SLOWER: Happening(is_skipped=True)}), SLOWER))
     assert page.row(SLOWER) == f"– skipped {SLOWER} - skipped -"  # noqa: RUF001 - a sign
     values = [td.attributes["data-v"] for td in page.all("td", class_="of-metric")]
     assert values == [""]
 
 
-def test_an_accepted_loss_is_no_loss_any_more(plenty: Results) -> None:
+def test_an_accepted_loss_is_no_loss_any_more(plenty):
     result = of(plenty, SLOWER)
     judgements = {q: replace(j, recorded=True) for q, j in result.judgements.items()}
     page = page_of(replace(plenty, cases=(replace(result, judgements=judgements),)))
@@ -385,7 +381,7 @@ def test_an_accepted_loss_is_no_loss_any_more(plenty: Results) -> None:
     assert "regressed, accepted" in page.case(SLOWER).text
 
 
-def test_the_session_itself(whole: Page) -> None:
+def test_the_session_itself(whole):
     text = whole.one("main").text
     fault = "GPU 3 has 12 uncorrected memory errors; 2 of 8 links are down"
     assert text.count(f"host node7 cannot be used: {fault}") == 1
@@ -395,13 +391,11 @@ def test_the_session_itself(whole: Page) -> None:
     assert "pytest-dlperf 0.1.0, pytest 8.3.4, torch -" in text
 
 
-def test_shows_how_a_log_ends(tmp_path: Path) -> None:
+def test_shows_how_a_log_ends(tmp_path):
     broken = "tensorflow-bert_base-fp32-b48-4n8g"
     results = only(published(PLENTY, logs=tmp_path), broken, SLOWER)
     measured = of(results, broken).measurement
-    assert measured is not None
     log = measured.runs[2].log
-    assert log is not None
     file = tmp_path / "tensorflow-bert_base" / "4n8g" / log.rpartition("/")[2]
     file.parent.mkdir(parents=True)
     lines = "".join(f"line {n}\n" for n in range(40))
@@ -414,7 +408,7 @@ def test_shows_how_a_log_ends(tmp_path: Path) -> None:
     assert "it is empty or cannot be read" in page.case(SLOWER).text
 
 
-def test_what_no_file_can_hold_is_shown_by_its_code(plenty: Results) -> None:
+def test_what_no_file_can_hold_is_shown_by_its_code(plenty):
     name = "node\udcff\u202e\x00</script>"
     text = html_page(night_of(replace(plenty, unfit_hosts={name: ("x",)})))
     assert text.encode("utf-8")
@@ -422,9 +416,8 @@ def test_what_no_file_can_hold_is_shown_by_its_code(plenty: Results) -> None:
 
 
 @pytest.mark.parametrize("log", ["runs/\ud800.log", "runs/\0.log"])
-def test_a_log_whose_name_no_file_can_have_is_shown_by_its_code(log: str) -> None:
+def test_a_log_whose_name_no_file_can_have_is_shown_by_its_code(log):
     case = make.measured_case(SLOWER, 1.0, broken=[RunStatus.FAILED], verdict=Verdict.FAILED)
-    assert case.measurement is not None
     runs = tuple(replace(run, log=log) for run in case.measurement.runs)
     measurement = replace(case.measurement, runs=runs)
     page = page_of(make.session(replace(case, measurement=measurement)))
@@ -432,7 +425,7 @@ def test_a_log_whose_name_no_file_can_have_is_shown_by_its_code(log: str) -> Non
     assert "it is empty or cannot be read" in page.case(SLOWER).text
 
 
-def test_only_the_pages_own_script_and_style_may_run(whole: Page) -> None:
+def test_only_the_pages_own_script_and_style_may_run(whole):
     [policy] = [
         e.attributes["content"]
         for e in whole.all("meta")
@@ -447,18 +440,18 @@ def test_only_the_pages_own_script_and_style_may_run(whole: Page) -> None:
     assert not [e for e in whole.elements for name in e.attributes if name.startswith("on")]
 
 
-def test_a_template_may_not_write_what_is_not_there() -> None:
+def test_a_template_may_not_write_what_is_not_there():
     with pytest.raises(Exception, match="sentence"):
         render()
 
 
-def test_stays_small_with_a_year_of_nights(plenty: Results) -> None:
+def test_stays_small_with_a_year_of_nights(plenty):
     histories = year_of_nights(plenty)
     assert len(plenty.cases) == 115
     assert len(html_page(make.night(plenty, histories)).encode()) < 2_000_000
 
 
-def test_of_three_years_of_nights_the_last_are_drawn(plenty: Results) -> None:
+def test_of_three_years_of_nights_the_last_are_drawn(plenty):
     histories = year_of_nights(plenty, nights=3 * 365)
     text = html_page(make.night(plenty, histories))
     assert len(text.encode()) < 2_000_000
@@ -466,7 +459,7 @@ def test_of_three_years_of_nights_the_last_are_drawn(plenty: Results) -> None:
     assert f"; the last {50_000 // sum(map(len, histories.values()))} are drawn" in text
 
 
-def test_the_numbers_of_a_row_agree_and_the_rules_view_is_told(plenty: Results) -> None:
+def test_the_numbers_of_a_row_agree_and_the_rules_view_is_told(plenty):
     result = of(plenty, SLOWER)
     judged = result.judgements[THROUGHPUT]
     held, measured = judged.reference, judged.measured
@@ -484,7 +477,7 @@ def test_the_numbers_of_a_row_agree_and_the_rules_view_is_told(plenty: Results) 
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_what_fails_a_strict_session_is_red(strict: bool) -> None:
+def test_what_fails_a_strict_session_is_red(strict):
     skipped = make.unmeasured_case(SLOWER, Verdict.SKIPPED, "no hosts")
     good = make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0)
     page = page_of(replace(make.session(good, skipped), strict=strict))
@@ -496,7 +489,7 @@ def test_what_fails_a_strict_session_is_red(strict: bool) -> None:
     assert ("bad" in page.case(SLOWER).attributes["class"].split()) is strict
 
 
-def test_an_interrupted_session_is_not_green() -> None:
+def test_an_interrupted_session_is_not_green():
     good = make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0)
     ended_before = "2026-11-20T21:00:00+01:00"
     page = page_of(replace(make.session(good), interrupted=True, ended=ended_before))

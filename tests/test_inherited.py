@@ -1,31 +1,25 @@
 """What of the environment around a session reaches the trainers that it launches, and what not."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
 
 import pytest
 from clusters.processes import LONG_S
 from clusters.requirements import command
-from clusters.slurm import Slurm
-from clusters.ssh import SshHosts
 from launches import THIS_MACHINE
 
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.launchers import Launcher, LocalLauncher, SlurmLauncher, SshLauncher
+from pytest_dlperf.launch.launchers import LocalLauncher, SlurmLauncher, SshLauncher
 from pytest_dlperf.launch.plan import NodeCommand, Place
 from pytest_dlperf.launch.run import run_on_hosts
 
-TELL: Final = "import json, os; print('environment', json.dumps(dict(os.environ)))"
-OUTER: Final = (
+TELL = "import json, os; print('environment', json.dumps(dict(os.environ)))"
+OUTER = (
     *("PYTEST_CURRENT_TEST", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID"),
     *("COV_CORE_DATAFILE", "COVERAGE_PROCESS_START"),
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK", "CROSS_RANK"),
@@ -41,7 +35,7 @@ OUTER: Final = (
     *("MPI_LOCALRANKID", "MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_RANK"),
 )
 """What launchers and tests tell each process that they start."""
-SETTINGS: Final = (
+SETTINGS = (
     *("OMP_NUM_THREADS", "NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "PYTHONPATH", "RANKINGS"),
     *("JAX_PLATFORMS", "JAX_COMPILATION_CACHE_DIR", "HOROVOD_TIMELINE", "HYDRA_FULL_ERROR"),
     # In a container mpirun starts nothing for root without these.
@@ -54,13 +48,13 @@ SETTINGS: Final = (
 
 
 def environment_on(
-    launcher: Launcher,
-    host: Host,
-    folder: Path,
+    launcher,
+    host,
+    folder,
     *,
-    added: Mapping[str, str] = MappingProxyType({}),
-    head_only: bool = False,
-) -> dict[str, str]:
+    added=MappingProxyType({}),
+    head_only=False,
+):
     """The environment of a program that is launched there; ``added`` is what the user sets."""
     log = folder / f"{len(list(folder.iterdir()))}.log"
     place = Place(host=host, device_ids=(0,), locked_devices=(), lock_scope="", log=log)
@@ -76,13 +70,10 @@ def environment_on(
     order = RunOrder(places=(place,), plan=lambda _: [node], time_limit_s=60, head_only=head_only)
     assert run_on_hosts(launcher, order).succeeded
     [line] = [line for line in log.read_text().splitlines() if line.startswith("environment ")]
-    told: dict[str, str] = json.loads(line.removeprefix("environment "))
-    return told
+    return json.loads(line.removeprefix("environment "))
 
 
-def test_a_trainer_takes_no_part_in_what_the_session_was_started_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trainer_takes_no_part_in_what_the_session_was_started_in(tmp_path, monkeypatch):
     for name in (*OUTER, *SETTINGS):
         monkeypatch.setenv(name, "outer")
     environment = environment_on(LocalLauncher(), THIS_MACHINE, tmp_path)
@@ -90,9 +81,7 @@ def test_a_trainer_takes_no_part_in_what_the_session_was_started_in(
     assert [name for name in SETTINGS if environment.get(name) != "outer"] == []
 
 
-def test_what_the_user_sets_for_a_trainer_is_set_whatever_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_user_sets_for_a_trainer_is_set_whatever_its_name(tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "outer")
     added = dict.fromkeys(OUTER, "set")
     environment = environment_on(LocalLauncher(), THIS_MACHINE, tmp_path, added=added)
@@ -100,7 +89,7 @@ def test_what_the_user_sets_for_a_trainer_is_set_whatever_its_name(
 
 
 @pytest.mark.ssh
-def test_what_a_host_s_sshd_passes_on_is_no_exception(ssh_hosts: SshHosts, tmp_path: Path) -> None:
+def test_what_a_host_s_sshd_passes_on_is_no_exception(ssh_hosts, tmp_path):
     [name, *_] = ssh_hosts.names
     passed = {"TF_CONFIG", "PADDLE_TRAINER_ID", "SLURM_NTASKS"}
     assert passed <= set(ssh_hosts.run(name, "env", "-0").replace("=", "\0").split("\0"))
@@ -112,8 +101,8 @@ def test_what_a_host_s_sshd_passes_on_is_no_exception(ssh_hosts: SshHosts, tmp_p
 
 @pytest.mark.slurm
 def test_a_step_knows_itself_and_a_trainer_beside_slurm_knows_nothing_of_the_job(
-    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    slurm, tmp_path, monkeypatch
+):
     """What the steps of a job are told is what srun says; mpirun on a head may use the job."""
     with slurm.allocation(2) as allocation:
         for name, value in allocation.environment.items():
@@ -135,7 +124,7 @@ def test_a_step_knows_itself_and_a_trainer_beside_slurm_knows_nothing_of_the_job
 
 
 # A session that one process of an outer mpirun is; what it launches is an mpirun again.
-NESTED: Final = """\
+NESTED = """\
 import sys
 from pathlib import Path
 from launches import places, run_commands
@@ -150,7 +139,7 @@ sys.exit(not run_commands([node], time_limit_s=60).succeeded)
 
 
 @pytest.mark.mpi
-def test_a_session_below_mpirun_launches_an_mpirun_of_its_own(tmp_path: Path) -> None:
+def test_a_session_below_mpirun_launches_an_mpirun_of_its_own(tmp_path):
     """Open MPI refuses to be started by one of its own processes."""
     mpirun = (command("mpirun"), "--allow-run-as-root", "--oversubscribe", "-np")
     log = tmp_path / "run.log"

@@ -1,44 +1,37 @@
 """Judging logs that exist: the published results come out again, to the last digit."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import log_makers
 import pytest
-from suites import Suite
 
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.config.cluster import find_cluster
-from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.case import Case
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.in_process]
 
 
-def published(suite: Suite, system: str, variant: str) -> dict[str, Mapping[str, Baseline]]:
+def published(suite, system, variant):
     """What the cluster of the benchmark has of a training, by topology and metric."""
     cluster = find_cluster(suite.path / "baselines", "dlperf-v100")
     baselines = load_baselines(cluster, system)
     return {str(topology): by for (name, topology), by in baselines.items() if name == variant}
 
 
-def verdicts(case: Mapping[str, Any]) -> dict[str, str]:
+def verdicts(case):
     """Those of the metrics that were judged."""
     given = {name: metric["verdict"] for name, metric in case["metrics"].items()}
     return {name: verdict for name, verdict in given.items() if verdict is not None}
 
 
-def bert_log(case: Case, throughput: float) -> str:
+def bert_log(case, throughput):
     """A log whose steps 20 to 120 take as long as the throughput says."""
     step_s = case.global_batch / throughput
     return log_makers.tf_models_bert([step_s] * 121)
 
 
-def dll_log(case: Case, throughput: float) -> str:
+def dll_log(case, throughput):
     header = log_makers.dllogger_header(
         batch=case.batch_per_replica, world_size=case.topology.world_size
     )
@@ -47,9 +40,7 @@ def dll_log(case: Case, throughput: float) -> str:
     )
 
 
-def write_runs(
-    folder: Path, case: Case, log_name: str, runs: Mapping[int, float] | Mapping[str, float]
-) -> None:
+def write_runs(folder, case, log_name, runs):
     make = bert_log if log_name == "bert" else dll_log
     (folder / str(case.topology)).mkdir(parents=True, exist_ok=True)
     for run, throughput in runs.items():
@@ -57,7 +48,7 @@ def write_runs(
         (folder / str(case.topology) / name).write_text(make(case, throughput), encoding="utf-8")
 
 
-def write_bert(suite: Suite, folder: Path) -> dict[str, Mapping[str, Baseline]]:
+def write_bert(suite, folder):
     """The logs of all runs that the benchmark printed for BERT, FP32, batch 64."""
     entries = published(suite, "tensorflow-bert_base", "fp32-b64")
     for topology, entry in entries.items():
@@ -66,7 +57,7 @@ def write_bert(suite: Suite, folder: Path) -> dict[str, Mapping[str, Baseline]]:
     return entries
 
 
-def test_all_printed_figures_come_out_of_logs(suite: Suite, workers: list[str]) -> None:
+def test_all_printed_figures_come_out_of_logs(suite, workers):
     folder = suite.path / "logs" / "bz64"
     entries = write_bert(suite, folder)
 
@@ -93,7 +84,7 @@ def test_all_printed_figures_come_out_of_logs(suite: Suite, workers: list[str]) 
     assert "speedup" not in by_topology["1n1g"]["metrics"]
 
 
-def test_stray_logs_are_named_and_not_mixed_in(suite: Suite) -> None:
+def test_stray_logs_are_named_and_not_mixed_in(suite):
     """The benchmark itself mixed them in: its printed median is 2802.14."""
     folder = suite.path / "logs"
     case = Case.from_id("ngc_pytorch-resnet50-fp32-b128-1n8g")
@@ -121,7 +112,7 @@ def test_stray_logs_are_named_and_not_mixed_in(suite: Suite) -> None:
     )
 
 
-def test_a_slow_down_fails_with_verdict_numbers_and_logs(suite: Suite) -> None:
+def test_a_slow_down_fails_with_verdict_numbers_and_logs(suite):
     folder = suite.path / "logs"
     case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
     write_runs(folder, case, "bert", {1: 104.0, 2: 105.0, 3: 106.0})
@@ -142,7 +133,7 @@ def test_a_slow_down_fails_with_verdict_numbers_and_logs(suite: Suite) -> None:
     )
 
 
-def test_a_case_without_logs_is_skipped_and_says_what_would_help(suite: Suite) -> None:
+def test_a_case_without_logs_is_skipped_and_says_what_would_help(suite):
     folder = suite.path / "logs"
     write_bert(suite, folder)
     shutil.rmtree(folder / "4n8g")
@@ -159,7 +150,7 @@ def test_a_case_without_logs_is_skipped_and_says_what_would_help(suite: Suite) -
     result.stdout.fnmatch_lines(["*no logs of tensorflow-bert_base-fp32-b64-4n8g; give their fol*"])
 
 
-def test_a_speedup_without_its_reference_is_not_made_up(suite: Suite) -> None:
+def test_a_speedup_without_its_reference_is_not_made_up(suite):
     folder = suite.path / "logs"
     write_bert(suite, folder)
     shutil.rmtree(folder / "1n1g")
@@ -178,7 +169,7 @@ def test_a_speedup_without_its_reference_is_not_made_up(suite: Suite) -> None:
     )
 
 
-def test_a_broken_reference_breaks_the_speedup(suite: Suite) -> None:
+def test_a_broken_reference_breaks_the_speedup(suite):
     folder = suite.path / "logs"
     write_bert(suite, folder)
     log = folder / "1n1g" / "bert_b64_fp32_3.log"
@@ -194,7 +185,7 @@ def test_a_broken_reference_breaks_the_speedup(suite: Suite) -> None:
     result.stdout.fnmatch_lines(["invalid: speedup; *1n1g, run 3: too few steps*needs 120*"])
 
 
-def test_two_logs_for_one_run_are_invalid(suite: Suite) -> None:
+def test_two_logs_for_one_run_are_invalid(suite):
     folder = suite.path / "logs"
     case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
     for night in ("monday", "tuesday"):
@@ -210,7 +201,7 @@ def test_two_logs_for_one_run_are_invalid(suite: Suite) -> None:
     assert "tuesday" in run["reason"]
 
 
-def test_folders_may_name_the_options(suite: Suite) -> None:
+def test_folders_may_name_the_options(suite):
     folder = suite.path / "logs"
     for options in ("", "xla"):
         variant = f"fp32-b64{'-xla' if options else ''}"
@@ -232,7 +223,7 @@ def test_folders_may_name_the_options(suite: Suite) -> None:
     assert results["ignored_logs"] == []
 
 
-def test_large_topologies_are_judged_like_any_other(suite: Suite) -> None:
+def test_large_topologies_are_judged_like_any_other(suite):
     suite.system_file(
         "framework: big\nmodel: bert_base\nunit: sentences/s\n"
         "log: {name: bert, format: tf_models_bert}\n"
@@ -255,7 +246,7 @@ def test_large_topologies_are_judged_like_any_other(suite: Suite) -> None:
     assert judged["metrics"]["throughput"]["verdict"] == "no_baseline"
 
 
-def test_a_folder_is_found_beside_a_log_of_its_name(suite: Suite) -> None:
+def test_a_folder_is_found_beside_a_log_of_its_name(suite):
     """``tee logs/1n1g.log`` must not hide ``logs/1n1g/``."""
     case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
     write_runs(suite.path / "logs", case, "bert", {1: 113.0})
@@ -267,7 +258,7 @@ def test_a_folder_is_found_beside_a_log_of_its_name(suite: Suite) -> None:
     assert len(results["ignored_logs"]) == 1
 
 
-def test_a_folder_named_twice_is_read_once(suite: Suite) -> None:
+def test_a_folder_named_twice_is_read_once(suite):
     case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
     write_runs(suite.path / "logs", case, "bert", {1: 113.0})
     (suite.path / "link").symlink_to("logs")

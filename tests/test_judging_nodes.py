@@ -1,13 +1,9 @@
 """Runs on two nodes of which the last rank alone prints: launched, and read again."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-from suites import Suite
 from trainers import CASES, LAST_RANK, SYSTEM, TinySystem
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.in_process]
@@ -16,7 +12,7 @@ TWO_NODES = ("-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1")
 
 
 @pytest.fixture
-def night(suite: Suite) -> Path:
+def night(suite):
     """The logs of a launched run, in the folder of its system and topology."""
     tiny = TinySystem(suite, log=LAST_RANK)
     tiny.behave("0.01 last-rank-prints")
@@ -25,14 +21,13 @@ def night(suite: Suite) -> Path:
     return folder / SYSTEM / "2n1g"
 
 
-def judged_again(suite: Suite, night: Path) -> dict[str, Any]:
+def judged_again(suite, night):
     logs = f"{SYSTEM}={night.parent.parent}"
     _, results = suite.judge(*TWO_NODES, "--dlperf-logs", logs, cluster="local")
-    case: dict[str, Any] = results["cases"][0]
-    return case
+    return results["cases"][0]
 
 
-def test_what_was_launched_is_read_again_from_the_same_log(suite: Suite, night: Path) -> None:
+def test_what_was_launched_is_read_again_from_the_same_log(suite, night):
     case = judged_again(suite, night)
     [run] = case["measurement"]["runs"]
     assert (run["status"], run["log"]) == ("ok", str(night / "mlp_b4_fp32_1" / "node1.log"))
@@ -41,7 +36,7 @@ def test_what_was_launched_is_read_again_from_the_same_log(suite: Suite, night: 
     assert throughput["median"] == pytest.approx(throughput["accepted"], rel=1e-5)
 
 
-def test_a_log_that_is_gone_is_told(suite: Suite, night: Path) -> None:
+def test_a_log_that_is_gone_is_told(suite, night):
     shutil.rmtree(night / "mlp_b4_fp32_1")
     case = judged_again(suite, night)
     assert case["metrics"]["throughput"]["verdict"] == "invalid"
@@ -50,9 +45,7 @@ def test_a_log_that_is_gone_is_told(suite: Suite, night: Path) -> None:
     assert "'node: last' of own.yaml" in reason
 
 
-def test_where_the_only_log_has_the_steps_it_is_that_of_all_nodes(
-    suite: Suite, night: Path
-) -> None:
+def test_where_the_only_log_has_the_steps_it_is_that_of_all_nodes(suite, night):
     log = night / "mlp_b4_fp32_1.log"
     (night / "mlp_b4_fp32_1" / "node1.log").replace(log)
     case = judged_again(suite, night)
@@ -60,7 +53,7 @@ def test_where_the_only_log_has_the_steps_it_is_that_of_all_nodes(
     assert case["measurement"]["runs"][0]["log"] == str(log)
 
 
-def test_the_attempt_that_failed_keeps_the_log_of_its_node(suite: Suite) -> None:
+def test_the_attempt_that_failed_keeps_the_log_of_its_node(suite):
     tiny = TinySystem(suite, log=LAST_RANK, launch=["retries: 1", "step_limit_s: 3"])
     tiny.behave("0.01 last-rank-prints hang-at-6")
     _, results = suite.judge(*TWO_NODES, "--dlperf-run-dir", suite.path / "night", cluster="local")
@@ -73,7 +66,7 @@ def test_the_attempt_that_failed_keeps_the_log_of_its_node(suite: Suite) -> None
     assert "step=5 " in kept.read_text(encoding="utf-8")
 
 
-def test_the_logs_of_a_run_s_nodes_may_have_any_names(suite: Suite, night: Path) -> None:
+def test_the_logs_of_a_run_s_nodes_may_have_any_names(suite, night):
     names = [suite.path / f"slurm-4711-{node}.out" for node in (0, 1)]
     (night / "mlp_b4_fp32_1.log").replace(names[0])
     (night / "mlp_b4_fp32_1" / "node1.log").replace(names[1])
@@ -84,7 +77,7 @@ def test_the_logs_of_a_run_s_nodes_may_have_any_names(suite: Suite, night: Path)
     assert case["measurement"]["runs"][0]["log"] == str(names[1])
 
 
-def test_a_metric_may_be_in_the_log_of_another_node_than_the_steps(suite: Suite) -> None:
+def test_a_metric_may_be_in_the_log_of_another_node_than_the_steps(suite):
     """As with Megatron, whose last rank prints the steps, and the first one its memory."""
     record = "peak memory of rank 0: (?P<value>[0-9.]+) MB"
     keys = [
@@ -100,8 +93,8 @@ def test_a_metric_may_be_in_the_log_of_another_node_than_the_steps(suite: Suite)
 
 
 def test_where_every_rank_prints_a_node_that_printed_no_step_makes_the_run_invalid(
-    suite: Suite,
-) -> None:
+    suite,
+):
     tiny = TinySystem(suite, launch=["step_limit_s: 3"])
     tiny.behave("0.01 first-node-prints stay")
     _, results = suite.judge(*TWO_NODES, cluster="local")
@@ -112,7 +105,7 @@ def test_where_every_rank_prints_a_node_that_printed_no_step_makes_the_run_inval
     assert "/mlp_b4_fp32_1/node1.log) shows no step" in run["reason"]
 
 
-def test_what_a_trainer_says_of_being_ended_is_told_apart(suite: Suite) -> None:
+def test_what_a_trainer_says_of_being_ended_is_told_apart(suite):
     """A stack trace at the end of a log looks like the cause, and here we are the cause."""
     tiny = TinySystem(suite, log=LAST_RANK, launch=["step_limit_s: 3"])
     tiny.behave("0.01 last-rank-prints hang-at-6 cry")
@@ -128,8 +121,8 @@ def test_what_a_trainer_says_of_being_ended_is_told_apart(suite: Suite) -> None:
 
 
 def test_what_a_trainer_says_when_it_has_shown_enough_is_no_ending_of_its_log(
-    suite: Suite,
-) -> None:
+    suite,
+):
     tiny = TinySystem(suite)
     tiny.behave("0.01 stay cry")
     page = suite.path / "page.html"

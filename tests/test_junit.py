@@ -1,14 +1,11 @@
 """What a CI system reads in JUnit's XML: the verdict as the message, and flat properties."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 
 import pytest
 from explained import SINCE_TUESDAY, moved_case
 from msgspec.structs import replace
 from nights import Nights
-from suites import Suite
 
 from pytest_dlperf.model.results import TestRecord
 from pytest_dlperf.reports.junit import JUnitReport
@@ -43,13 +40,13 @@ def test_begins_badly(dlperf_case, begins_badly):
 
 
 @pytest.fixture
-def nights(suite: Suite) -> Nights:
+def nights(suite):
     nights = Nights(suite)
     nights.accept(nights.numbers("accepted"))
     return nights
 
 
-def run(nights: Nights, *arguments: str) -> dict[str, ET.Element]:
+def run(nights, *arguments):
     """Run a session and read its XML: the elements of the tests by name."""
     file = nights.suite.path / "junit.xml"
     nights.suite.run(*arguments, f"--junitxml={file}")
@@ -57,26 +54,24 @@ def run(nights: Nights, *arguments: str) -> dict[str, ET.Element]:
     return {str(element.get("name")): element for element in root.iter("testcase")}
 
 
-def properties(element: ET.Element) -> dict[str, str]:
+def properties(element):
     pairs = [(str(p.get("name")), str(p.get("value"))) for p in element.iter("property")]
     assert len(dict(pairs)) == len(pairs), "a name stands twice"
     return dict(pairs)
 
 
 @pytest.mark.parametrize("family", ["xunit1", "xunit2", "legacy"])
-def test_the_verdict_is_the_message_of_the_failure(nights: Nights, family: str) -> None:
+def test_the_verdict_is_the_message_of_the_failure(nights, family):
     night = nights.usual("tonight", of_1n2g=0.9)
     tests = run(nights, *night, "-o", f"junit_family={family}")
     failure = tests[f"test_throughput[{TWO}]"].find("failure")
-    assert failure is not None
     assert failure.get("message") == "regressed -9.9 %: throughput"
-    assert failure.text is not None
     assert failure.text.startswith("regressed -9.9 %: throughput\n  measured ")
     assert "run 5: " in failure.text
     assert tests[f"test_throughput[{ONE}]"].find("failure") is None
 
 
-def test_all_that_is_known_stands_in_flat_properties(nights: Nights, workers: list[str]) -> None:
+def test_all_that_is_known_stands_in_flat_properties(nights, workers):
     tests = run(nights, *nights.usual("tonight", of_1n2g=0.9), *workers)
 
     throughput = properties(tests[f"test_throughput[{TWO}]"])
@@ -108,7 +103,7 @@ def test_all_that_is_known_stands_in_flat_properties(nights: Nights, workers: li
     assert float(speedup["dlperf.speedup.efficiency_percent"]) == pytest.approx(50 * ratio)
 
 
-def test_programs_are_told_since_when() -> None:
+def test_programs_are_told_since_when():
     result = moved_case(TWO, -9.9, SINCE_TUESDAY)
     assert result.measurement is not None
     record = TestRecord(
@@ -124,7 +119,7 @@ def test_programs_are_told_since_when() -> None:
     assert "dlperf.throughput.since" not in passed
 
 
-def test_a_skipped_test_has_its_reason(nights: Nights) -> None:
+def test_a_skipped_test_has_its_reason(nights):
     night = nights.night("tonight", {"1n1g": [400.0] * 3})
     told = properties(run(nights, *night)[f"test_throughput[{TWO}]"])
     assert told["dlperf.verdict"] == "skipped"
@@ -133,7 +128,7 @@ def test_a_skipped_test_has_its_reason(nights: Nights) -> None:
 
 
 @pytest.mark.parametrize("family", ["xunit1", "legacy"])
-def test_properties_of_users_stay_and_ours_are_the_last_ones(nights: Nights, family: str) -> None:
+def test_properties_of_users_stay_and_ours_are_the_last_ones(nights, family):
     (nights.suite.path / "bench_tests" / "test_own.py").write_text(OWN_TESTS)
     night = nights.usual("tonight")
     night[1] = "tiny and ends_badly"
@@ -147,7 +142,7 @@ def test_properties_of_users_stay_and_ours_are_the_last_ones(nights: Nights, fam
     )
 
 
-def test_what_is_printed_nowhere_breaks_no_xml(nights: Nights) -> None:
+def test_what_is_printed_nowhere_breaks_no_xml(nights):
     (nights.suite.path / "bench_tests" / "test_own.py").write_text(OWN_TESTS)
     night = nights.usual("tonight")
     night[1] = "tiny and begins_badly"
@@ -157,13 +152,12 @@ def test_what_is_printed_nowhere_breaks_no_xml(nights: Nights) -> None:
     assert r"\x00 \x1b[31m \u2028 <script> ]]>" in told["dlperf.throughput.reason"]
 
 
-def test_a_crashed_worker_leaves_the_file_whole(nights: Nights) -> None:
+def test_a_crashed_worker_leaves_the_file_whole(nights):
     (nights.suite.path / "bench_tests" / "test_own.py").write_text(OWN_TESTS)
     night = nights.usual("tonight")
     # Two tests go out at once; xdist breaks if it sends more to a worker that has just died.
     night[1] = "tiny and 1n1g and (test_throughput or test_dies)"
     tests = run(nights, *night, "-n", "1")
     error = tests[f"test_dies[{ONE}]"].find("error")
-    assert error is not None
     assert "crashed" in str(error.get("message"))
     assert properties(tests[f"test_throughput[{ONE}]"])["dlperf.verdict"] == "pass"

@@ -1,18 +1,12 @@
 """Cases on pods that the session holds, with a stand-in for Kubernetes and kubectl."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from clusters.kubernetes import Kubernetes as Cluster
 from clusters.processes import wait_until
 from msgspec.structs import replace
-from suites import Suite
 from trainers import TinySystem
 
 from pytest_dlperf.config.kubernetes import Kubernetes, Volume
@@ -24,7 +18,7 @@ ONCE = ("-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1")
 
 
 @pytest.fixture
-def holding(suite: Suite, kubernetes: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+def holding(suite, kubernetes, monkeypatch):
     """A cluster whose pods the sessions of a test hold."""
     for name, value in kubernetes.environment.items():
         monkeypatch.setenv(name, value)
@@ -45,13 +39,11 @@ def holding(suite: Suite, kubernetes: Cluster, monkeypatch: pytest.MonkeyPatch) 
     ],
     ids=["evicted", "out of memory", "cut"],
 )
-def test_what_ends_a_run_is_told(
-    suite: Suite, holding: Cluster, lose: Callable[[Cluster], None], told: str
-) -> None:
+def test_what_ends_a_run_is_told(suite, holding, lose, told):
     tiny = TinySystem(suite)
     tiny.behave("0.01 hang-at-3")
 
-    def end() -> None:
+    def end():
         wait_until(lambda: len(tiny.starts()) == 2, what="both pods")
         lose(holding)
 
@@ -80,9 +72,7 @@ def test_what_ends_a_run_is_told(
     ],
     ids=["no node", "no image"],
 )
-def test_what_a_case_waits_for_is_told(
-    suite: Suite, holding: Cluster, waits: dict[str, str], told: str
-) -> None:
+def test_what_a_case_waits_for_is_told(suite, holding, waits, told):
     TinySystem(suite)
     holding.waits = waits
 
@@ -93,7 +83,7 @@ def test_what_a_case_waits_for_is_told(
     wait_until(lambda: not holding.pods, what="the end of all pods")
 
 
-def test_pods_in_which_nobody_may_start_anything_are_told(suite: Suite, holding: Cluster) -> None:
+def test_pods_in_which_nobody_may_start_anything_are_told(suite, holding):
     TinySystem(suite)
     holding.forbidden.add("exec")
 
@@ -104,7 +94,7 @@ def test_pods_in_which_nobody_may_start_anything_are_told(suite: Suite, holding:
     assert holding.jobs == {}
 
 
-def test_a_dry_run_shows_the_manifest(suite: Suite, holding: Cluster) -> None:
+def test_a_dry_run_shows_the_manifest(suite, holding):
     TinySystem(suite, devices="gpu")
 
     result = suite.run(
@@ -134,7 +124,7 @@ REQUEST = HostRequest(
 )
 
 
-def test_a_manifest_has_what_the_cluster_file_says(tmp_path: Path) -> None:
+def test_a_manifest_has_what_the_cluster_file_says(tmp_path):
     settings = Kubernetes(
         image="trainer:1",
         resources={"cpu": "8"},
@@ -161,7 +151,7 @@ def test_a_manifest_has_what_the_cluster_file_says(tmp_path: Path) -> None:
     assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/data", SHM]
 
 
-def test_a_template_of_one_s_own_is_kept_but_for_what_a_case_sets(tmp_path: Path) -> None:
+def test_a_template_of_one_s_own_is_kept_but_for_what_a_case_sets(tmp_path):
     (tmp_path / "own.yaml").write_text(
         "kind: Job\nmetadata:\n  labels:\nspec: {template: {metadata: {labels: null}, spec: {\n"
         "  tolerations: [{operator: Exists}], nodeSelector: null,\n"
@@ -190,7 +180,7 @@ def test_a_template_of_one_s_own_is_kept_but_for_what_a_case_sets(tmp_path: Path
         ),
     ],
 )
-def test_a_template_that_is_something_else_is_told(tmp_path: Path, text: str, told: str) -> None:
+def test_a_template_that_is_something_else_is_told(tmp_path, text, told):
     (tmp_path / "own.yaml").write_text(text)
     with pytest.raises(YamlError, match=told):
         read_template(tmp_path / "own.yaml")

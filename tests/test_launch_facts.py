@@ -1,17 +1,12 @@
 """How a case is launched is kept with its numbers, and is the same until somebody changes it."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
-from clusters.ssh import SshHosts
 from msgspec.structs import replace
-from suites import Suite
 from trainers import CASES, SYSTEM, TinySystem, checkout, measurer
 
 from pytest_dlperf.config.assignments import Assignment
@@ -22,14 +17,13 @@ from pytest_dlperf.files.masking import MASK, Digests
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.kubernetes import KubernetesAllocator
-from pytest_dlperf.launch.launchers import Engine, SshLauncher
+from pytest_dlperf.launch.launchers import SshLauncher
 from pytest_dlperf.launch.plan import SCRATCH
 from pytest_dlperf.launch.slurm_jobs import SallocAllocator
 from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.launch_facts import launch_facts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
-from pytest_dlperf.model.measurement import LaunchFacts
 
 SYSTEM_FILE = """\
 framework: tiny
@@ -52,18 +46,18 @@ CASE = Case.from_id(CASES[2])
 SALLOC = SallocAllocator("python3")
 
 
-def given(name: str, *value: str, key: str = "") -> Assignment:
+def given(name, *value, key=""):
     one = value[0] if len(value) == 1 and name != "extra_args" else value
     return Assignment(system=SYSTEM, name=name, key=key, value=one, place="a test")
 
 
 def facts(
-    folder: Path,
-    *assignments: Assignment,
-    text: str = SYSTEM_FILE,
-    session: str = "night",
-    engine: Engine = SALLOC,
-) -> LaunchFacts:
+    folder,
+    *assignments,
+    text=SYSTEM_FILE,
+    session="night",
+    engine=SALLOC,
+):
     """The facts of the system in a checkout in this folder."""
     systems = folder / "suite" / "systems"
     systems.mkdir(parents=True, exist_ok=True)
@@ -88,13 +82,13 @@ def facts(
     return launch_facts(launch, engine, Digests(folder))
 
 
-def names(before: LaunchFacts, after: LaunchFacts) -> list[str]:
+def names(before, after):
     sides = [MeasuredOn(launch=one) for one in (before, after)]
     found = differences_of(Sides(last_good=sides[0], tonight=sides[1]))
     return [one.name for one in found]
 
 
-def test_a_checkout_elsewhere_and_another_session_are_the_same_launch(tmp_path: Path) -> None:
+def test_a_checkout_elsewhere_and_another_session_are_the_same_launch(tmp_path):
     first = facts(tmp_path / "one")
 
     assert first == facts(tmp_path / "build-4711", session="other")
@@ -120,13 +114,11 @@ def test_a_checkout_elsewhere_and_another_session_are_the_same_launch(tmp_path: 
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_somebody_sets_differs_by_its_name(
-    tmp_path: Path, changed: Assignment, name: str
-) -> None:
+def test_what_somebody_sets_differs_by_its_name(tmp_path, changed, name):
     assert names(facts(tmp_path), facts(tmp_path, changed)) == [name]
 
 
-def test_parts_of_a_container_differ_one_by_one_and_its_command_stays(tmp_path: Path) -> None:
+def test_parts_of_a_container_differ_one_by_one_and_its_command_stays(tmp_path):
     image, runtime = (
         given("container", "a:1", key="image"),
         given("container", "docker", key="runtime"),
@@ -148,13 +140,13 @@ def test_parts_of_a_container_differ_one_by_one_and_its_command_stays(tmp_path: 
         ("devices: cpu", "devices: cpu\n  environment: {OMP_NUM_THREADS: 4}", "OMP_NUM_THREADS"),
     ],
 )
-def test_a_changed_system_file_differs(tmp_path: Path, old: str, new: str, name: str) -> None:
+def test_a_changed_system_file_differs(tmp_path, old, new, name):
     new = new.replace("--steps={steps}, --compile", '--steps={steps}", "--compile')
     assert names(facts(tmp_path), facts(tmp_path, text=SYSTEM_FILE.replace(old, new)))[0] == name
 
 
-def test_a_changed_value_differs_without_being_shown(tmp_path: Path) -> None:
-    def with_secret(secret: str) -> LaunchFacts:
+def test_a_changed_value_differs_without_being_shown(tmp_path):
+    def with_secret(secret):
         return facts(
             tmp_path,
             given("env", secret, key="DATA_ROOT"),
@@ -176,8 +168,8 @@ def test_a_changed_value_differs_without_being_shown(tmp_path: Path) -> None:
 
 
 def test_what_stands_in_a_file_is_public_and_what_an_option_sets_only_if_it_is_declared(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     text = SYSTEM_FILE.replace(
         "kind: folder}}",
         "kind: folder}, name: {meaning: a name, public: true}, other: {meaning: a name}}",
@@ -202,16 +194,16 @@ def test_what_stands_in_a_file_is_public_and_what_an_option_sets_only_if_it_is_d
     assert re.fullmatch(r"--optimizer=\*{3}[0-9a-f]{4}", extra[2])
 
 
-def test_a_given_path_below_a_night_s_own_folder_is_the_same_each_night(tmp_path: Path) -> None:
-    def out(session: str) -> LaunchFacts:
+def test_a_given_path_below_a_night_s_own_folder_is_the_same_each_night(tmp_path):
+    def out(session):
         folder = str(tmp_path / session / "out")
         return facts(tmp_path, given("extra_args", "--out", folder), session=session)
 
     assert out("night") == out("other")
 
 
-def test_what_kubernetes_is_told_differs_part_by_part(tmp_path: Path) -> None:
-    def submitted(image: str, level: str, secret: str) -> LaunchFacts:
+def test_what_kubernetes_is_told_differs_part_by_part(tmp_path):
+    def submitted(image, level, secret):
         variables = (
             f"[{{name: NCCL_DEBUG, value: {level}}}, {{name: DB_PASSWORD, value: {secret}}}]"
         )
@@ -236,7 +228,7 @@ def test_what_kubernetes_is_told_differs_part_by_part(tmp_path: Path) -> None:
     assert "hunter" not in str(before)
 
 
-def test_two_nights_on_other_hosts_have_equal_facts(suite: Suite, ssh_hosts: SshHosts) -> None:
+def test_two_nights_on_other_hosts_have_equal_facts(suite, ssh_hosts):
     """Over ssh, in another session's folder; on this machine but for the launcher's name."""
     TinySystem(suite)
     code = suite.path / "code"

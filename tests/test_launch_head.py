@@ -1,16 +1,11 @@
 """A trainer that is started once, on the first host, and reaches the others itself: by mpirun."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 from clusters.processes import processes_with, wait_until
-from clusters.ssh import SshHosts
-from suites import Suite
 from test_steps import ENGINE
 
 pytestmark = [pytest.mark.ssh, pytest.mark.mpi]
@@ -99,7 +94,7 @@ cases:
 
 
 @pytest.fixture
-def mpi(suite: Suite, ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> Suite:
+def mpi(suite, ssh_hosts, monkeypatch):
     monkeypatch.setenv("DLPERF_SSH", ssh_hosts.ssh_command)
     monkeypatch.setenv("DLPERF_HOSTS", ",".join(f"{name}:2" for name in ssh_hosts.names))
     trainer = suite.path / "train.py"
@@ -113,7 +108,7 @@ def mpi(suite: Suite, ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> S
     return suite
 
 
-def ranks(folder: Path) -> dict[int, tuple[int, str, str]]:
+def ranks(folder):
     found = {}
     for file in folder.glob("rank*"):
         pid, host, marker = file.read_text(encoding="utf-8").split(" ")
@@ -121,7 +116,7 @@ def ranks(folder: Path) -> dict[int, tuple[int, str, str]]:
     return found
 
 
-def test_ranks_of_all_hosts_print_steps_that_their_script_does_not(mpi: Suite) -> None:
+def test_ranks_of_all_hosts_print_steps_that_their_script_does_not(mpi):
     (mpi.path / "deepspeed" / "runtime").mkdir(parents=True)
     for package in ("deepspeed", "deepspeed/runtime"):
         (mpi.path / package / "__init__.py").touch()
@@ -151,9 +146,7 @@ def test_ranks_of_all_hosts_print_steps_that_their_script_does_not(mpi: Suite) -
 
 
 @pytest.mark.parametrize("topology", ["2n2g", "4n1g"])
-def test_the_command_of_the_head_starts_the_ranks_of_all_hosts(
-    mpi: Suite, ssh_hosts: SshHosts, topology: str
-) -> None:
+def test_the_command_of_the_head_starts_the_ranks_of_all_hosts(mpi, ssh_hosts, topology):
     night = mpi.path / "night"
     result, results = mpi.judge(
         *("-k", f"throughput and mpi and {topology}", "--dlperf-create-baselines"),
@@ -178,9 +171,7 @@ def test_the_command_of_the_head_starts_the_ranks_of_all_hosts(
     assert kept["stop"] == "complete"
 
 
-def test_nothing_is_left_on_any_host_of_a_run_that_was_started_on_one(
-    mpi: Suite, ssh_hosts: SshHosts
-) -> None:
+def test_nothing_is_left_on_any_host_of_a_run_that_was_started_on_one(mpi, ssh_hosts):
     (mpi.path / "train.py").write_text(NASTY, encoding="utf-8")
     night = mpi.path / "night"
     result, _ = mpi.judge(

@@ -1,7 +1,5 @@
 """Running nodes on this machine: what comes back, what is written, and that nothing is left."""
 
-from __future__ import annotations
-
 import ast
 import fcntl
 import inspect
@@ -17,10 +15,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 from clusters.processes import LONG_S, ancestors_of, is_running, wait_until
@@ -34,7 +30,7 @@ from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import NodeCommand, Place
-from pytest_dlperf.launch.record import LaunchOutcome, Stop
+from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.remote_call import sent_modules, source_of
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.case import Case
@@ -44,13 +40,13 @@ from pytest_dlperf.node import processes, supervisor
 
 pytestmark = pytest.mark.slow
 
-ENOUGH_S: Final = 8.0
+ENOUGH_S = 8.0
 """A limit that a run reaches when its programs are up: beside load that takes some seconds."""
-SLEEP: Final = "import time; time.sleep(600)"
+SLEEP = "import time; time.sleep(600)"
 
 # An agent that does not listen, and a worker in a session of its own that does not either: the
 # way torchrun starts workers. Both note their numbers once they have stopped listening.
-STUBBORN_TREE: Final = """
+STUBBORN_TREE = """
 import os, pathlib, signal, subprocess, sys, time
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN)
@@ -64,11 +60,11 @@ time.sleep(600)
 """
 
 
-def python(code: str, *arguments: str) -> tuple[str, ...]:
+def python(code, *arguments):
     return (sys.executable, "-c", code, *arguments)
 
 
-def nodes(folder: Path, *arguments: tuple[str, ...], **environment: str) -> list[NodeCommand]:
+def nodes(folder, *arguments, **environment):
     return [
         NodeCommand(
             node_rank=rank,
@@ -83,24 +79,24 @@ def nodes(folder: Path, *arguments: tuple[str, ...], **environment: str) -> list
     ]
 
 
-def run(commands: list[NodeCommand], *, time_limit_s: float = LONG_S) -> LaunchOutcome:
+def run(commands, *, time_limit_s=LONG_S):
     return run_commands(commands, time_limit_s=time_limit_s)
 
 
-def record(folder: Path) -> Any:
+def record(folder):
     return json.loads((folder / "run_1" / "command.json").read_text(encoding="utf-8"))
 
 
-def tree_is_up(folder: Path) -> bool:
+def tree_is_up(folder):
     return all((folder / f"{role}.pid").exists() for role in ("agent", "worker"))
 
 
-def tree(folder: Path) -> list[int]:
+def tree(folder):
     return [int((folder / f"{role}.pid").read_text()) for role in ("agent", "worker")]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path):
     """A folder for a stubborn tree, which is gone afterwards even where the launcher failed."""
     yield tmp_path
     for noted in tmp_path.glob("*.pid"):
@@ -109,26 +105,26 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             os.kill(process, signal.SIGKILL)
 
 
-def assert_tree_was_ended(folder: Path) -> None:
+def assert_tree_was_ended(folder):
     assert tree_is_up(folder), "the tree never came up: the test shows nothing"
     assert not [process for process in tree(folder) if is_running(process)]
 
 
 @pytest.fixture
-def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_grace(monkeypatch):
     monkeypatch.setattr(supervisor_client, "TERMINATION_GRACE_S", 0.2)
     monkeypatch.setattr(run_module, "PEER_GRACE_S", 0.2)
 
 
 @pytest.fixture
-def bystander() -> Iterator[subprocess.Popen[bytes]]:
+def bystander():
     process = subprocess.Popen(python(SLEEP), env={**os.environ, processes.MARKER: "another-run"})
     yield process
     process.kill()
     process.wait()
 
 
-def test_output_and_errors_of_a_node_go_to_its_log(tmp_path: Path) -> None:
+def test_output_and_errors_of_a_node_go_to_its_log(tmp_path):
     (tmp_path / "run_1.log").touch()
     code = "import sys; print('out', flush=True); print('error', file=sys.stderr)"
     outcome = run(nodes(tmp_path, python(code), python("print('second')")))
@@ -137,7 +133,7 @@ def test_output_and_errors_of_a_node_go_to_its_log(tmp_path: Path) -> None:
     assert (tmp_path / "run_1" / "node1.log").read_text() == "second\n"
 
 
-def test_a_node_that_asks_for_input_finds_none(tmp_path: Path) -> None:
+def test_a_node_that_asks_for_input_finds_none(tmp_path):
     typed = tmp_path / "typed"
     typed.write_text("for the tests, not for the node")
     own_input = os.dup(0)
@@ -151,19 +147,18 @@ def test_a_node_that_asks_for_input_finds_none(tmp_path: Path) -> None:
     assert (tmp_path / "run_1.log").read_text() == "''\n"
 
 
-def test_what_no_program_can_be_given_is_told(tmp_path: Path) -> None:
+def test_what_no_program_can_be_given_is_told(tmp_path):
     """A text of YAML may hold the end of a text of C."""
     for commands in (
         nodes(tmp_path / "1", ("echo", "a\0b")),
         nodes(tmp_path / "2", ("true",), A="\0"),
     ):
         outcome = run(commands)
-        assert outcome.error is not None
         assert outcome.error.startswith("cannot start node 0: program")
         assert "null byte" in outcome.error
 
 
-def test_every_node_has_its_own_exit_code(tmp_path: Path) -> None:
+def test_every_node_has_its_own_exit_code(tmp_path):
     killed = "import os; os.kill(os.getpid(), 9)"
     outcome = run(nodes(tmp_path, python(""), python("raise SystemExit(7)"), python(killed)))
     assert outcome.exit_codes == (0, 7, -signal.SIGKILL)
@@ -171,13 +166,13 @@ def test_every_node_has_its_own_exit_code(tmp_path: Path) -> None:
     assert not outcome.succeeded
 
 
-def test_elapsed_seconds_are_those_of_the_run(tmp_path: Path) -> None:
+def test_elapsed_seconds_are_those_of_the_run(tmp_path):
     outcome = run(nodes(tmp_path, python("import time; time.sleep(1.5)")))
     assert 1.5 <= outcome.elapsed_s < LONG_S
 
 
 @pytest.mark.usefixtures("no_grace")
-def test_at_the_time_limit_even_a_tree_that_does_not_listen_is_ended(folder: Path) -> None:
+def test_at_the_time_limit_even_a_tree_that_does_not_listen_is_ended(folder):
     outcome = run(nodes(folder, python(STUBBORN_TREE, str(folder), "agent")), time_limit_s=ENOUGH_S)
     assert outcome.stopped.stop is Stop.TIME_LIMIT
     assert outcome.exit_codes == (-signal.SIGKILL,)
@@ -185,7 +180,7 @@ def test_at_the_time_limit_even_a_tree_that_does_not_listen_is_ended(folder: Pat
     assert_tree_was_ended(folder)
 
 
-def test_an_agent_is_asked_to_end_before_it_is_killed(tmp_path: Path) -> None:
+def test_an_agent_is_asked_to_end_before_it_is_killed(tmp_path):
     code = """
 import signal, sys, time
 def end(*_):
@@ -203,7 +198,7 @@ time.sleep(600)
 
 
 @pytest.mark.usefixtures("no_grace")
-def test_when_one_node_fails_the_others_are_ended(folder: Path) -> None:
+def test_when_one_node_fails_the_others_are_ended(folder):
     waits_for_tree = f"""
 import pathlib, sys, time
 folder = pathlib.Path({str(folder)!r})
@@ -219,9 +214,7 @@ sys.exit(5)
     assert_tree_was_ended(folder)
 
 
-def test_a_node_may_end_by_itself_after_another_has_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_may_end_by_itself_after_another_has_failed(tmp_path, monkeypatch):
     monkeypatch.setattr(run_module, "PEER_GRACE_S", LONG_S)
     code = "import time; time.sleep(1); print('own words'); raise SystemExit(4)"
     outcome = run(nodes(tmp_path, python(code), python("raise SystemExit(5)")))
@@ -230,8 +223,8 @@ def test_a_node_may_end_by_itself_after_another_has_failed(
 
 
 def test_what_a_node_prints_after_another_has_failed_can_be_told_from_what_it_had_printed(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     before, after = tmp_path / "before", tmp_path / "after"
     # The launcher has seen the failure once its record of the size can no longer change.
     first = f"""
@@ -260,17 +253,17 @@ raise SystemExit(5)
     assert sizes == outcome.log_sizes_at_end
 
 
-def test_the_log_s_size_is_kept_when_all_nodes_are_found_ended_at_once(tmp_path: Path) -> None:
+def test_the_log_s_size_is_kept_when_all_nodes_are_found_ended_at_once(tmp_path):
     outcome = run(nodes(tmp_path, python("print('x'); raise SystemExit(5)")))
     assert outcome.log_sizes_at_end == (len("x\n"),)
 
 
-def test_a_run_that_ended_well_has_no_log_size_at_its_end(tmp_path: Path) -> None:
+def test_a_run_that_ended_well_has_no_log_size_at_its_end(tmp_path):
     outcome = run(nodes(tmp_path, python("print('x')"), python("")))
     assert outcome.log_sizes_at_end == ()
 
 
-def test_what_a_successful_agent_leaves_behind_is_ended(folder: Path) -> None:
+def test_what_a_successful_agent_leaves_behind_is_ended(folder):
     code = f"""
 import pathlib, subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True)
@@ -282,7 +275,7 @@ child.returncode = 0  # it is left alone on purpose
 
 
 # What has neither the marker nor a session, a group or a parent in common with its agent.
-HIDDEN: Final = {
+HIDDEN = {
     "empty environment": "os.execve(sys.executable, [sys.executable, '-c', sleep], {})",
     "overwritten environment": """
 start, end = (int(text) for text in pathlib.Path('/proc/self/stat').read_text().split()[49:51])
@@ -295,9 +288,7 @@ exec(sleep)
 @pytest.mark.parametrize("code", HIDDEN.values(), ids=HIDDEN)
 @pytest.mark.parametrize("output", ["/dev/null", "/dev/stdout"])
 @pytest.mark.parametrize("exit_code", [0, 3])
-def test_what_hides_its_origin_is_ended_too(
-    folder: Path, code: str, output: str, exit_code: int
-) -> None:
+def test_what_hides_its_origin_is_ended_too(folder, code, output, exit_code):
     hidden = f"""
 import ctypes, os, pathlib, sys
 sleep = {SLEEP!r}
@@ -331,7 +322,7 @@ raise SystemExit({exit_code})
     assert not is_running(int((folder / "hidden.pid").read_text()))
 
 
-def test_what_an_agent_leaves_behind_is_asked_to_end_before_it_is_killed(tmp_path: Path) -> None:
+def test_what_an_agent_leaves_behind_is_asked_to_end_before_it_is_killed(tmp_path):
     child = """
 import signal, sys, time
 def end(*_):
@@ -352,8 +343,8 @@ child.returncode = 0  # it is left alone on purpose
     assert (tmp_path / "run_1.log").read_text() == "ready\nasked\n"
 
 
-def test_a_supervisor_that_is_killed_is_told_and_nothing_is_left(folder: Path) -> None:
-    def kill() -> None:
+def test_a_supervisor_that_is_killed_is_told_and_nothing_is_left(folder):
+    def kill():
         wait_until(lambda: tree_is_up(folder))
         killed, *_ = ancestors_of(tree(folder)[0])
         os.kill(killed.pid, signal.SIGKILL)
@@ -368,9 +359,7 @@ def test_a_supervisor_that_is_killed_is_told_and_nothing_is_left(folder: Path) -
     assert_tree_was_ended(folder)
 
 
-def test_a_supervisor_that_is_stopped_is_ended(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_supervisor_that_is_stopped_is_ended(folder, monkeypatch):
     monkeypatch.setattr(supervisor_client, "TERMINATION_GRACE_S", 0.2)
     code = f"""
 import os, pathlib, signal, time
@@ -385,7 +374,7 @@ time.sleep(600)
     assert not is_running(int((folder / "agent.pid").read_text()))
 
 
-def test_the_supervisor_runs_on_an_old_python() -> None:
+def test_the_supervisor_runs_on_an_old_python():
     modules = sent_modules(supervisor)
     sources = [source_of(supervisor).decode("ascii"), *map(inspect.getsource, modules)]
     trees = [ast.parse(source, feature_version=(3, 6)) for source in sources]
@@ -407,9 +396,7 @@ def test_the_supervisor_runs_on_an_old_python() -> None:
 
 
 @pytest.mark.usefixtures("no_grace")
-def test_where_processes_cannot_be_listed_the_agents_are_ended_still(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_processes_cannot_be_listed_the_agents_are_ended_still(folder, monkeypatch):
     blind = folder / "processes.py"
     source = Path(processes.__file__).read_text(encoding="utf-8")
     assert '"/proc"' in source
@@ -422,16 +409,14 @@ def test_where_processes_cannot_be_listed_the_agents_are_ended_still(
 
 
 @pytest.mark.usefixtures("no_grace")
-def test_processes_of_others_are_left_alone(
-    tmp_path: Path, bystander: subprocess.Popen[bytes]
-) -> None:
+def test_processes_of_others_are_left_alone(tmp_path, bystander):
     run(nodes(tmp_path, python("raise SystemExit(1)"), python(SLEEP)))
     assert bystander.poll() is None
 
 
 # A process that launches a run: where its log goes, how patient it is, what it runs.
-TESTS: Final = str(Path(__file__).parent)
-DRIVER: Final = """
+TESTS = str(Path(__file__).parent)
+DRIVER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv.pop(1))
@@ -448,9 +433,7 @@ run_commands([command], time_limit_s=600)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_signal_ends_the_run_and_then_does_what_it_always_does(
-    folder: Path, number: signal.Signals, times: int
-) -> None:
+def test_a_signal_ends_the_run_and_then_does_what_it_always_does(folder, number, times):
     agent = python(STUBBORN_TREE, str(folder), "agent")
     # Without a second signal, a launcher that was so patient would not be done in time.
     grace_s = 0.2 if times == 1 else 10 * LONG_S
@@ -472,8 +455,8 @@ def test_a_signal_ends_the_run_and_then_does_what_it_always_does(
 
 
 def test_a_launching_process_that_is_killed_leaves_nothing_and_waits_for_nothing(
-    folder: Path,
-) -> None:
+    folder,
+):
     agent = python(STUBBORN_TREE, str(folder), "agent")
     with subprocess.Popen(python(DRIVER, TESTS, str(folder), str(10 * LONG_S), *agent)) as process:
         try:
@@ -484,9 +467,7 @@ def test_a_launching_process_that_is_killed_leaves_nothing_and_waits_for_nothing
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_a_launching_process_that_ignores_the_end_of_children_learns_of_it(
-    tmp_path: Path, code: int
-) -> None:
+def test_a_launching_process_that_ignores_the_end_of_children_learns_of_it(tmp_path, code):
     driver = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)" + DRIVER
     agent = python(
         f"import signal; print(repr(signal.getsignal(signal.SIGCHLD))); raise SystemExit({code})"
@@ -504,11 +485,11 @@ def test_a_launching_process_that_ignores_the_end_of_children_learns_of_it(
 
 
 @pytest.mark.usefixtures("no_grace")
-def test_an_exception_in_the_middle_ends_the_run(folder: Path) -> None:
-    def fail(*_: object) -> None:
+def test_an_exception_in_the_middle_ends_the_run(folder):
+    def fail(*_):
         raise TimeoutError("raised in the middle")
 
-    def interrupt() -> None:
+    def interrupt():
         wait_until(lambda: tree_is_up(folder))
         os.kill(os.getpid(), signal.SIGUSR1)
 
@@ -524,7 +505,7 @@ def test_an_exception_in_the_middle_ends_the_run(folder: Path) -> None:
     assert_tree_was_ended(folder)
 
 
-def test_signal_handlers_are_put_back(tmp_path: Path) -> None:
+def test_signal_handlers_are_put_back(tmp_path):
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     run(nodes(tmp_path, python("")))
@@ -532,9 +513,7 @@ def test_signal_handlers_are_put_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_signal_that_was_ignored_from_the_start_ends_no_run(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_signal_that_was_ignored_from_the_start_ends_no_run(tmp_path, number):
     """As in the background of a script, or below nohup; the supervisor ignores it too."""
     code = f"import os\nfor pid in (os.getppid(), {os.getpid()}): os.kill(pid, {number})"
     previous = signal.signal(number, signal.SIG_IGN)
@@ -545,24 +524,21 @@ def test_a_signal_that_was_ignored_from_the_start_ends_no_run(
     assert (outcome.exit_codes, outcome.error) == ((0,), None)
 
 
-def test_a_run_may_be_started_outside_the_main_thread(tmp_path: Path) -> None:
-    outcomes: list[LaunchOutcome] = []
+def test_a_run_may_be_started_outside_the_main_thread(tmp_path):
+    outcomes = []
     thread = threading.Thread(target=lambda: outcomes.append(run(nodes(tmp_path, python("")))))
     thread.start()
     thread.join()
     assert [outcome.exit_codes for outcome in outcomes] == [(0,)]
 
 
-def environment_of_a_run(folder: Path, **added: str) -> dict[str, str]:
+def environment_of_a_run(folder, **added):
     code = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
     assert run(nodes(folder, python(code, str(folder / "environment.json")), **added)).succeeded
-    plain: dict[str, str] = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-    return plain
+    return json.loads((folder / "environment.json").read_text(encoding="utf-8"))
 
 
-def test_a_node_has_the_environment_of_the_tests_and_its_own_on_top(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_has_the_environment_of_the_tests_and_its_own_on_top(tmp_path, monkeypatch):
     monkeypatch.setenv("SITE_SETTING", "kept")
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     environment = environment_of_a_run(tmp_path, OMP_NUM_THREADS="1", MASTER_PORT="1234")
@@ -572,7 +548,7 @@ def test_a_node_has_the_environment_of_the_tests_and_its_own_on_top(
     assert environment["PYTHONUNBUFFERED"] == "1"
 
 
-def test_every_run_has_a_marker_of_its_own(tmp_path: Path) -> None:
+def test_every_run_has_a_marker_of_its_own(tmp_path):
     first = environment_of_a_run(tmp_path)[processes.MARKER]
     assert first
     assert environment_of_a_run(tmp_path)[processes.MARKER] != first
@@ -581,7 +557,7 @@ def test_every_run_has_a_marker_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["two words", "'single' \"double\"", "line\nbreak", "$(touch made)", "`id`; *", "{x}"]
 )
-def test_no_shell_reads_what_a_node_is_given(tmp_path: Path, name: str) -> None:
+def test_no_shell_reads_what_a_node_is_given(tmp_path, name):
     code = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['OUT']]))"
     spec = LaunchSpec(
         command=(*python(code), "{run_directory}", "last"),
@@ -598,7 +574,7 @@ def test_no_shell_reads_what_a_node_is_given(tmp_path: Path, name: str) -> None:
     assert {path.name for path in Path(folder).iterdir()} == {"command.json"}
 
 
-def test_the_record_says_what_was_executed_and_how_it_ended(tmp_path: Path) -> None:
+def test_the_record_says_what_was_executed_and_how_it_ended(tmp_path):
     commands = nodes(tmp_path, python("", "a b"), python("raise SystemExit(2)"), SETTING="x y")
     outcome = run(commands, time_limit_s=33)
     kept = record(tmp_path)
@@ -614,7 +590,7 @@ def test_the_record_says_what_was_executed_and_how_it_ended(tmp_path: Path) -> N
     assert second["log"] == str(tmp_path / "run_1" / "node1.log")
 
 
-def test_secrets_reach_the_node_and_not_the_record(tmp_path: Path) -> None:
+def test_secrets_reach_the_node_and_not_the_record(tmp_path):
     code = "import json, os, sys; print(json.dumps([*sys.argv[1:], os.environ['GITHUB_PAT']]))"
     secret = ("--password", "hush-hush", "--header", "X-Api-Key: hush-hush")
     assert run(nodes(tmp_path, python(code, *secret, "last"), GITHUB_PAT="hush-hush")).succeeded
@@ -627,7 +603,7 @@ def test_secrets_reach_the_node_and_not_the_record(tmp_path: Path) -> None:
     assert kept["environment"] == {"GITHUB_PAT": "***"}
 
 
-def test_the_record_is_its_owner_s_alone_and_follows_no_link(tmp_path: Path) -> None:
+def test_the_record_is_its_owner_s_alone_and_follows_no_link(tmp_path):
     file = tmp_path / "run_1" / "command.json"
     file.parent.mkdir()
     (tmp_path / "other").write_text("precious", encoding="utf-8")
@@ -641,9 +617,7 @@ def test_the_record_is_its_owner_s_alone_and_follows_no_link(tmp_path: Path) -> 
     assert (tmp_path / "other").read_text(encoding="utf-8") == "precious"
 
 
-def test_bytes_that_are_no_text_reach_a_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytes_that_are_no_text_reach_a_node(tmp_path, monkeypatch):
     monkeypatch.setenv("ODD", os.fsdecode(b"\xff=\xc3\xa9"))
     code = "import os, sys; print(os.fsencode(sys.argv[1]), os.environb[b'ODD'])"
     assert run(nodes(tmp_path, python(code, os.fsdecode(b"\xfe\xc3\xa9\n")))).succeeded
@@ -651,7 +625,7 @@ def test_bytes_that_are_no_text_reach_a_node(
     assert log == "b'\\xfe\\xc3\\xa9\\n' b'\\xff=\\xc3\\xa9'\n"
 
 
-def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_program_that_is_not_there_is_named(tmp_path):
     outcome = run(nodes(tmp_path, ("no-such-trainer", "--x")))
     assert outcome.exit_codes == (None,)
     assert not outcome.succeeded
@@ -661,7 +635,7 @@ def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert record(tmp_path)["error"] == outcome.error
 
 
-def test_a_program_that_may_not_be_executed_is_named(tmp_path: Path) -> None:
+def test_a_program_that_may_not_be_executed_is_named(tmp_path):
     program = tmp_path / "trainer"
     program.write_text("")
     outcome = run(nodes(tmp_path, (str(program),)))
@@ -669,7 +643,7 @@ def test_a_program_that_may_not_be_executed_is_named(tmp_path: Path) -> None:
     assert f"program {str(program)!r}: Permission denied" in outcome.error
 
 
-def test_a_working_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_working_directory_that_is_not_there_is_named(tmp_path):
     command = NodeCommand(
         node_rank=0,
         host="localhost",
@@ -684,21 +658,21 @@ def test_a_working_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert f"working directory {str(tmp_path / 'gone')!r}" in outcome.error
 
 
-def test_a_log_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_log_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     outcome = run(nodes(tmp_path / "file", python("")))
     assert outcome.exit_codes == (None,)
     assert outcome.error == f"cannot make the log folder {tmp_path / 'file'}: File exists"
 
 
-def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "run_1.log").mkdir()
     outcome = run(nodes(tmp_path, python("")))
     assert outcome.error == f"cannot write the log {tmp_path / 'run_1.log'}: Is a directory"
 
 
 @pytest.mark.parametrize("log", ["run_1.log", "run_1/node1.log"])
-def test_a_log_that_another_run_has_written_is_left_as_it_is(tmp_path: Path, log: str) -> None:
+def test_a_log_that_another_run_has_written_is_left_as_it_is(tmp_path, log):
     (tmp_path / "run_1").mkdir()
     (tmp_path / log).write_text("another\n")
     (tmp_path / "run_1" / "command.json").write_text("another")
@@ -712,19 +686,19 @@ def test_a_log_that_another_run_has_written_is_left_as_it_is(tmp_path: Path, log
     assert (tmp_path / "run_1" / "command.json").read_text() == "another"
 
 
-def test_when_a_later_node_cannot_be_started_the_earlier_are_ended(tmp_path: Path) -> None:
+def test_when_a_later_node_cannot_be_started_the_earlier_are_ended(tmp_path):
     outcome = run(nodes(tmp_path, python(SLEEP), ("no-such-trainer",)))
     assert outcome.exit_codes == (-signal.SIGTERM, None)
     assert outcome.error is not None
     assert "node 1" in outcome.error
 
 
-def test_a_run_without_nodes_is_a_mistake() -> None:
+def test_a_run_without_nodes_is_a_mistake():
     with pytest.raises(ValueError, match="one node at least"):
         run([])
 
 
-def test_a_run_whose_output_is_lost_has_failed_and_says_where(tmp_path: Path) -> None:
+def test_a_run_whose_output_is_lost_has_failed_and_says_where(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
@@ -736,13 +710,13 @@ def test_a_run_whose_output_is_lost_has_failed_and_says_where(tmp_path: Path) ->
     assert f"some of the output is lost: cannot write the log {log}: " in str(outcome.error)
 
 
-def test_all_hosts_are_this_machine() -> None:
+def test_all_hosts_are_this_machine():
     launcher = LocalLauncher()
     assert launcher.resolve([THIS_MACHINE]) == (THIS_MACHINE,)
     assert launcher.command(THIS_MACHINE, ["a", "b c"]) == ["a", "b c"]
 
 
-def test_scratch_folders_of_killed_supervisors_are_removed_by_the_next_run(tmp_path: Path) -> None:
+def test_scratch_folders_of_killed_supervisors_are_removed_by_the_next_run(tmp_path):
     """Their supervisor and the one that looks after it may both have been killed."""
     # On a disk that several hosts see the lock of another may not be seen from here.
     hosts = [*[os.uname().nodename] * 3, "another-host"]
@@ -772,7 +746,7 @@ def test_scratch_folders_of_killed_supervisors_are_removed_by_the_next_run(tmp_p
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_scratch_folder_is_removed_also_where_it_may_not_be_written(tmp_path: Path) -> None:
+def test_a_scratch_folder_is_removed_also_where_it_may_not_be_written(tmp_path):
     code = (
         "import os, sys; print(sys.argv[1], flush=True); os.chdir(sys.argv[1])\n"
         "os.mkdir('d'); open('d/file', 'w').close(); os.chmod('d', 0o555)"
@@ -784,7 +758,7 @@ def test_a_scratch_folder_is_removed_also_where_it_may_not_be_written(tmp_path: 
     assert not Path(log.read_text().strip()).exists()
 
 
-def test_what_is_mounted_in_a_scratch_folder_is_left_and_told(tmp_path: Path) -> None:
+def test_what_is_mounted_in_a_scratch_folder_is_left_and_told(tmp_path):
     if os.geteuid() != 0:
         pytest.skip("needs the right to mount file systems: run the tests as root")
     elsewhere = tmp_path / "else where"
@@ -800,7 +774,7 @@ def test_what_is_mounted_in_a_scratch_folder_is_left_and_told(tmp_path: Path) ->
     )
     case = Case.from_id("pytorch-resnet18-fp32-b8-1n1g")
     log = tmp_path / "run_1.log"
-    told: list[str] = []
+    told = []
     try:
         outcome = run_spec(spec, case, Window(warmup_steps=1, measured_steps=1), log, told.append)
         assert outcome.succeeded
@@ -812,13 +786,13 @@ def test_what_is_mounted_in_a_scratch_folder_is_left_and_told(tmp_path: Path) ->
         shutil.rmtree(scratch)
 
 
-NOTING: Final = (
+NOTING = (
     "import os, pathlib, sys, time; part = pathlib.Path(sys.argv[1], 'part')\n"
     "part.write_text(str(os.getpid())); part.rename(part.with_name('agent.pid')); time.sleep(600)"
 )
 
 
-def test_a_program_ends_with_its_supervisor_even_if_nobody_is_left_to_look(folder: Path) -> None:
+def test_a_program_ends_with_its_supervisor_even_if_nobody_is_left_to_look(folder):
     program = python(NOTING, str(folder))
     with subprocess.Popen(python(DRIVER, TESTS, str(folder), "5", *program)) as process:
         wait_until((folder / "agent.pid").exists)
@@ -830,7 +804,7 @@ def test_a_program_ends_with_its_supervisor_even_if_nobody_is_left_to_look(folde
     wait_until(lambda: not is_running(trainer))
 
 
-def test_a_forked_child_of_ours_does_not_keep_a_run_alive(folder: Path) -> None:
+def test_a_forked_child_of_ours_does_not_keep_a_run_alive(folder):
     forking = (
         "import os, threading, time\n"
         "def fork():\n"
@@ -850,7 +824,7 @@ def test_a_forked_child_of_ours_does_not_keep_a_run_alive(folder: Path) -> None:
     assert is_running(int((folder / "child.pid").read_text()))
 
 
-def test_two_hosts_that_are_one_machine_are_told_instead_of_waited_for(tmp_path: Path) -> None:
+def test_two_hosts_that_are_one_machine_are_told_instead_of_waited_for(tmp_path):
     places = tuple(
         Place(
             host=Host(name=name, address=name, devices=1),

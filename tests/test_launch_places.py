@@ -1,15 +1,10 @@
 """What is true of a launched run wherever its nodes are: the same tests in each place."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from clusters.processes import wait_until
-from fault_matrix.places import MARKS, Place, place_of
-from suites import Suite
+from fault_matrix.places import MARKS, place_of
 from trainers import LAST_RANK, TinySystem, accept, shorter_training
 
 from pytest_dlperf.logs.arrivals import Arrivals
@@ -19,9 +14,7 @@ TWO_NODES = ("-k", "throughput and tiny and 2n1g", *ONCE)
 
 
 @pytest.fixture
-def place(
-    suite: Suite, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[Place]:
+def place(suite, request, monkeypatch, tmp_path):
     """Nodes that the sessions of a test launch on."""
     del suite  # it clears the environment, so it comes first
     with place_of(request.param, request, tmp_path) as here:
@@ -30,13 +23,13 @@ def place(
         yield here
 
 
-def everywhere(*kinds: str) -> pytest.MarkDecorator:
+def everywhere(*kinds):
     return pytest.mark.parametrize(
         "place", [pytest.param(kind, marks=MARKS[kind]) for kind in kinds], indirect=True
     )
 
 
-def known(log: Path) -> int:
+def known(log):
     """How many bytes of a log have come while somebody looked."""
     arrivals = Arrivals(log)
     arrivals.refresh()
@@ -44,7 +37,7 @@ def known(log: Path) -> int:
 
 
 @everywhere("ssh", "slurm", "salloc", "sbatch", "kubernetes")
-def test_a_run_is_judged_on_what_its_last_rank_prints_and_ended(suite: Suite, place: Place) -> None:
+def test_a_run_is_judged_on_what_its_last_rank_prints_and_ended(suite, place):
     """It would go on for minutes, and its first node says nothing."""
     tiny = TinySystem(suite, log=LAST_RANK)
     tiny.behave("0.01 last-rank-prints stay")
@@ -77,9 +70,7 @@ def test_a_run_is_judged_on_what_its_last_rank_prints_and_ended(suite: Suite, pl
 
 
 @everywhere("ssh", "slurm", "salloc", "kubernetes")
-def test_a_trainer_s_own_end_is_told_with_what_its_log_ends_with(
-    suite: Suite, place: Place
-) -> None:
+def test_a_trainer_s_own_end_is_told_with_what_its_log_ends_with(suite, place):
     tiny = TinySystem(suite)
     tiny.behave("0.01 second-node-dies-at-3")
 
@@ -94,7 +85,7 @@ def test_a_trainer_s_own_end_is_told_with_what_its_log_ends_with(
 
 @pytest.mark.training
 @everywhere("ssh", "slurm")
-def test_real_training_on_two_devices_of_each_node_is_judged(suite: Suite, place: Place) -> None:
+def test_real_training_on_two_devices_of_each_node_is_judged(suite, place):
     system = shorter_training(suite, "2n2g")
     runs = suite.path / "night"
 

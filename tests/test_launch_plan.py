@@ -1,10 +1,7 @@
 """What each node of a run executes, and what is said about a launch entry that is wrong."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
-from typing import Final
 
 import msgspec
 import pytest
@@ -18,19 +15,19 @@ from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.config.launch_variables import LaunchVariables
 from pytest_dlperf.config.template import FIELDS, case_fields
 from pytest_dlperf.files.yamlfile import dotted
-from pytest_dlperf.launch.plan import Node, NodeCommand, endpoint, plan_run
+from pytest_dlperf.launch.plan import Node, endpoint, plan_run
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 
-CASE: Final = Case.from_id("pytorch-resnet18-fp32-b8-s128-2n4g")
-WINDOW: Final = Window(warmup_steps=5, measured_steps=15)
-LOG: Final = Path("/runs/pytorch-resnet18/2n4g/r18_b8_fp32_3.log")
-NOBODY_SET_ANYTHING: Final = LaunchVariables()
-ADDRESSES: Final = ("10.0.0.1", "10.0.0.2")
-CONFINED: Final = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
+CASE = Case.from_id("pytorch-resnet18-fp32-b8-s128-2n4g")
+WINDOW = Window(warmup_steps=5, measured_steps=15)
+LOG = Path("/runs/pytorch-resnet18/2n4g/r18_b8_fp32_3.log")
+NOBODY_SET_ANYTHING = LaunchVariables()
+ADDRESSES = ("10.0.0.1", "10.0.0.2")
+CONFINED = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
 
 
-def made_nodes(*addresses: str, devices: int = 4) -> tuple[Node, ...]:
+def made_nodes(*addresses, devices=4):
     return tuple(
         Node(
             host=f"me@host{rank}",
@@ -44,18 +41,18 @@ def made_nodes(*addresses: str, devices: int = 4) -> tuple[Node, ...]:
     )
 
 
-def spec(*arguments: str) -> LaunchSpec:
+def spec(*arguments):
     return LaunchSpec(command=("trainer", *arguments))
 
 
 def planned(
-    entry: LaunchSpec,
+    entry,
     *,
-    case: Case = CASE,
-    nodes: tuple[Node, ...] | None = None,
-    variables: LaunchVariables = NOBODY_SET_ANYTHING,
-    log: Path = LOG,
-) -> tuple[NodeCommand, ...]:
+    case=CASE,
+    nodes=None,
+    variables=NOBODY_SET_ANYTHING,
+    log=LOG,
+):
     return plan_run(
         entry,
         case=case,
@@ -70,11 +67,11 @@ def planned(
     )
 
 
-def messages(entry: LaunchSpec) -> list[str]:
+def messages(entry):
     return [f"{dotted(path[1:])[2:]} {message}" for path, message in entry.problems()]
 
 
-def test_every_node_runs_the_same_command_with_its_own_rank_and_address() -> None:
+def test_every_node_runs_the_same_command_with_its_own_rank_and_address():
     first, second = planned(spec("--rank={node_rank}", "--ip", "{node_address}"))
     assert first.arguments == ("trainer", "--rank=0", "--ip", "10.0.0.1")
     assert second.arguments == ("trainer", "--rank=1", "--ip", "10.0.0.2")
@@ -82,7 +79,7 @@ def test_every_node_runs_the_same_command_with_its_own_rank_and_address() -> Non
     assert (second.node_rank, second.host, second.address) == (1, "me@host1", "10.0.0.2")
 
 
-def test_a_command_for_the_head_is_started_once_and_knows_all_nodes() -> None:
+def test_a_command_for_the_head_is_started_once_and_knows_all_nodes():
     entry = replace(
         LaunchSpec(command=("mpirun", "-np", "{world_size}", "-H", "{host_slots}", "train")),
         start_on=StartOn.HEAD,
@@ -92,7 +89,7 @@ def test_a_command_for_the_head_is_started_once_and_knows_all_nodes() -> None:
     assert (command.host, command.log) == ("me@host0", LOG)
 
 
-def test_only_the_main_log_lies_where_the_logs_of_runs_are_looked_for() -> None:
+def test_only_the_main_log_lies_where_the_logs_of_runs_are_looked_for():
     first, second = planned(spec())
     assert first.log == LOG
     assert second.log == LOG.parent / "r18_b8_fp32_3" / "node1.log"
@@ -139,7 +136,7 @@ def test_only_the_main_log_lies_where_the_logs_of_runs_are_looked_for() -> None:
         "run_directory": "/runs/pytorch-resnet18/2n4g/r18_b8_fp32_3",
     }.items(),
 )
-def test_a_field_becomes_its_value_wherever_it_may_stand(field: str, value: str) -> None:
+def test_a_field_becomes_its_value_wherever_it_may_stand(field, value):
     entry = LaunchSpec(
         command=("trainer", f"--x={{{field}}}"),
         environment={"X": f"<{{{field}}}>"},
@@ -152,7 +149,7 @@ def test_a_field_becomes_its_value_wherever_it_may_stand(field: str, value: str)
     assert node.working_directory == f"/folder/{value}"
 
 
-def test_a_layout_fills_in_what_each_of_its_replicas_takes() -> None:
+def test_a_layout_fills_in_what_each_of_its_replicas_takes():
     entry = spec("{tp}x{pp}x{cp}/{ep}", "{replicas}*{batch_per_replica}={global_batch}")
     layout = "pytorch-llama-bf16-gb64-s4096-tp2_pp2_ep2-2n4g"
     assert planned(entry, case=Case.from_id(layout))[0].arguments[1:] == ("2x2x1/2", "2*32=64")
@@ -167,14 +164,12 @@ def test_a_layout_fills_in_what_each_of_its_replicas_takes() -> None:
         ("pytorch-llama-bf16-b8-ep4-2n4g", {"batch_per_device": 8, "batch_per_node": 32}),
     ],
 )
-def test_a_device_and_a_node_have_a_batch_where_replicas_are_whole(
-    case_id: str, has: dict[str, int | None]
-) -> None:
+def test_a_device_and_a_node_have_a_batch_where_replicas_are_whole(case_id, has):
     fields = case_fields(Case.from_id(case_id))
     assert {name: fields[name] for name in has} == has
 
 
-def test_no_field_is_left_out_of_plans() -> None:
+def test_no_field_is_left_out_of_plans():
     node = planned(spec(*(f"{{{field}}}" for field in FIELDS)))[0]
     assert len(node.arguments) == 1 + len(FIELDS)
 
@@ -195,26 +190,26 @@ def test_no_field_is_left_out_of_plans() -> None:
         "lr={global_batch/1000},{run}": "lr=0.064,3",
     }.items(),
 )
-def test_numbers_can_be_reckoned_with(template: str, becomes: str) -> None:
+def test_numbers_can_be_reckoned_with(template, becomes):
     assert planned(spec(template))[1].arguments[1] == becomes
 
 
 @pytest.mark.parametrize(
     "template", ["{model*2}", "{node_addresses+1}", "{device_ids-1}", "{steps/model}"]
 )
-def test_what_is_no_number_cannot_be_reckoned_with(template: str) -> None:
+def test_what_is_no_number_cannot_be_reckoned_with(template):
     (problem,) = messages(spec(template))
     assert f"in {template}; numbers are nodes, " in problem
 
 
 @pytest.mark.parametrize("divisor", ["0.0", "node_rank", "warmup_steps"])
-def test_nothing_is_divided_by_zero(divisor: str) -> None:
+def test_nothing_is_divided_by_zero(divisor):
     template = f"{{steps/{divisor}}}"
     (problem,) = messages(spec(template))
     assert problem == f"command[1] {template!r} divides by zero in {template}"
 
 
-def test_what_is_reckoned_with_has_to_be_known() -> None:
+def test_what_is_reckoned_with_has_to_be_known():
     (problem,) = messages(spec("{steps/worldsize}"))
     assert "did you mean {world_size}?" in problem
 
@@ -227,15 +222,13 @@ def test_what_is_reckoned_with_has_to_be_known() -> None:
         st.sampled_from([field for field, kind in FIELDS.items() if kind is int]),
     ),
 )
-def test_every_reckoning_that_is_no_problem_has_a_result(
-    field: str, operator: str, number: str
-) -> None:
+def test_every_reckoning_that_is_no_problem_has_a_result(field, operator, number):
     entry = spec(f"{{{field}{operator}{number}}}")
     if not messages(entry):
         float(planned(entry)[1].arguments[1])
 
 
-def test_ipv6_addresses_are_in_brackets_where_a_number_follows() -> None:
+def test_ipv6_addresses_are_in_brackets_where_a_number_follows():
     entry = spec("{node_endpoints}", "{host_slots}", "tcp://{master_endpoint}", "{master_address}")
     node = planned(entry, nodes=made_nodes("fd00::1", "fd00::2"))[1]
     assert node.arguments[1:] == (
@@ -269,7 +262,7 @@ def test_ipv6_addresses_are_in_brackets_where_a_number_follows() -> None:
         (Condition(world_size=("8",), option=("static",)), False),
     ],
 )
-def test_a_condition_holds_when_all_that_it_says_is_so(when: Condition, *, holds: bool) -> None:
+def test_a_condition_holds_when_all_that_it_says_is_so(when, *, holds):
     case = Case.from_id("pytorch-resnet18-fp32-b8-dali+xla-2n4g")
     entry = LaunchSpec(command=("t", ConditionalArguments(arguments=("--a", "{nodes}"), when=when)))
     expected = ("t", "--a", "2") if holds else ("t",)
@@ -277,12 +270,12 @@ def test_a_condition_holds_when_all_that_it_says_is_so(when: Condition, *, holds
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "+2", "2-", "2 +", "", "two", "02", "1e3", "2++"])
-def test_what_is_no_count_is_refused(text: str) -> None:
+def test_what_is_no_count_is_refused(text):
     with pytest.raises(msgspec.ValidationError, match="nodes"):
         msgspec.convert({"nodes": text}, Condition, strict=False)
 
 
-def test_the_first_choice_that_fits_is_taken_and_none_leaves_the_environment_alone() -> None:
+def test_the_first_choice_that_fits_is_taken_and_none_leaves_the_environment_alone():
     many, one = ("2+",), ("1",)
     entry = LaunchSpec(
         command=("t", "{threads}{threads}"),
@@ -303,7 +296,7 @@ def test_the_first_choice_that_fits_is_taken_and_none_leaves_the_environment_alo
     assert node.environment == {**CONFINED, "TOGETHER": "2x"}
 
 
-def test_a_value_without_a_choice_for_the_case_is_not_planned() -> None:
+def test_a_value_without_a_choice_for_the_case_is_not_planned():
     entry = LaunchSpec(
         command=("t", "{threads}"),
         values={"threads": (Choice(value="1", when=Condition(nodes=("1",))),)},
@@ -314,7 +307,7 @@ def test_a_value_without_a_choice_for_the_case_is_not_planned() -> None:
     assert "has no choice for pytorch-resnet18-" in message
 
 
-def test_what_the_user_sets_is_in_the_plan() -> None:
+def test_what_the_user_sets_is_in_the_plan():
     entry = LaunchSpec(
         command=("{python}", "{data}/train"),
         environment={"A": "{data}", "B": "1"},
@@ -333,7 +326,7 @@ def test_what_the_user_sets_is_in_the_plan() -> None:
     assert node.working_directory == "/data"
 
 
-def test_extra_arguments_go_where_the_command_says() -> None:
+def test_extra_arguments_go_where_the_command_says():
     variables = LaunchVariables(extra_arguments=("-a", "b c"))
     entry = spec("--x", "{extra_arguments}", "DATA")
     assert planned(entry, variables=variables)[0].arguments == (
@@ -342,7 +335,7 @@ def test_extra_arguments_go_where_the_command_says() -> None:
     assert planned(entry)[0].arguments == ("trainer", "--x", "DATA")
 
 
-def test_extra_arguments_are_no_part_of_another_argument_and_go_to_one_place() -> None:
+def test_extra_arguments_are_no_part_of_another_argument_and_go_to_one_place():
     part, twice = spec("--x={extra_arguments}"), spec("{extra_arguments}", "{extra_arguments}")
     assert "can only be an argument of its own in 'command'" in messages(part)[0]
     assert messages(twice) == [
@@ -350,7 +343,7 @@ def test_extra_arguments_are_no_part_of_another_argument_and_go_to_one_place() -
     ]
 
 
-def test_only_the_variables_that_a_case_uses_are_needed() -> None:
+def test_only_the_variables_that_a_case_uses_are_needed():
     xla = Condition(option=("xla",))
     entry = LaunchSpec(
         command=("t", ConditionalArguments(arguments=("{tool}",), when=xla), "{how}"),
@@ -362,13 +355,13 @@ def test_only_the_variables_that_a_case_uses_are_needed() -> None:
     assert entry.variables_of(replace(CASE, options=("xla",))) == ("deep", "tool", "folder")
 
 
-def test_a_run_directory_is_absolute_so_that_it_holds_in_any_working_directory() -> None:
+def test_a_run_directory_is_absolute_so_that_it_holds_in_any_working_directory():
     node = planned(spec("{run_directory}"), log=Path("runs/r18_b8_fp32_3.log"))[0]
     assert node.arguments[1] == str(Path.cwd() / "runs" / "r18_b8_fp32_3")
     assert node.log.is_absolute()
 
 
-def test_doubled_braces_are_literal_ones() -> None:
+def test_doubled_braces_are_literal_ones():
     node = planned(spec('{{"lr": 0.1}}', "{{model}}", "{{{model}}}"))[0]
     assert node.arguments[1:] == ('{"lr": 0.1}', "{model}", "{resnet18}")
 
@@ -377,15 +370,13 @@ any_text = st.text(st.characters(exclude_characters="\0", codec="utf-8"))
 
 
 @given(name=st.text(st.characters(exclude_characters="/\0", codec="utf-8")))
-def test_a_path_stays_in_its_argument_whatever_is_in_it(name: str) -> None:
+def test_a_path_stays_in_its_argument_whatever_is_in_it(name):
     node = planned(spec("--out={run_directory}", "last"), log=Path(f"/runs/r50{name}.log"))[0]
     assert node.arguments == ("trainer", f"--out=/runs/r50{name}", "last")
 
 
 @given(value=any_text, host=any_text, extra=st.lists(any_text))
-def test_values_and_hosts_stay_in_their_arguments_whatever_is_in_them(
-    value: str, host: str, extra: list[str]
-) -> None:
+def test_values_and_hosts_stay_in_their_arguments_whatever_is_in_them(value, host, extra):
     entry = LaunchSpec(
         command=("trainer", "{v}", "--v={v}{v}", "--n={n}", "{node_address}", "last"),
         environment={"V": "{v}"},
@@ -416,16 +407,14 @@ def test_values_and_hosts_stay_in_their_arguments_whatever_is_in_them(
         ),
     ],
 )
-def test_an_unknown_placeholder_is_named_with_its_place_and_what_may_be_meant(
-    entry: LaunchSpec, path: str
-) -> None:
+def test_an_unknown_placeholder_is_named_with_its_place_and_what_may_be_meant(entry, path):
     (problem,) = messages(entry)
     assert problem.startswith(f"{path} ")
     assert "unknown placeholder {batch_per_devise}; did you mean {batch_per_device}?" in problem
     assert all(field in problem for field in FIELDS)
 
 
-def test_placeholders_that_begin_alike_may_be_meant() -> None:
+def test_placeholders_that_begin_alike_may_be_meant():
     (problem,) = messages(spec("{batchsize}"))
     assert "did you mean {batch_per_replica} or {batch_per_device} or {batch_per_node}?" in problem
 
@@ -438,7 +427,7 @@ def test_placeholders_that_begin_alike_may_be_meant() -> None:
         "{steps+1234567890123456}",
     ],
 )
-def test_only_names_and_one_step_of_arithmetic_are_placeholders(placeholder: str) -> None:
+def test_only_names_and_one_step_of_arithmetic_are_placeholders(placeholder):
     (problem,) = messages(spec(placeholder))
     assert f"unknown placeholder {placeholder}" in problem
 
@@ -447,7 +436,7 @@ def test_only_names_and_one_step_of_arithmetic_are_placeholders(placeholder: str
     ("argument", "brace", "position"),
     [("--x={model", "{", 5), ("ab}", "}", 3), ("{{model}", "}", 8), ("{ {model}", "{", 1)],
 )
-def test_a_single_brace_is_pointed_at(argument: str, brace: str, position: int) -> None:
+def test_a_single_brace_is_pointed_at(argument, brace, position):
     (problem,) = messages(spec(argument))
     assert f"command[1] {argument!r} has a single {brace!r} at character {position}" in problem
     assert repr(brace * 2) in problem
@@ -461,21 +450,19 @@ def test_a_single_brace_is_pointed_at(argument: str, brace: str, position: int) 
         (LaunchSpec(command=("{extra_arguments}",)), "names no program"),
     ],
 )
-def test_what_no_process_could_be_started_with_is_a_problem(
-    entry: LaunchSpec, message: str
-) -> None:
+def test_what_no_process_could_be_started_with_is_a_problem(entry, message):
     (problem,) = messages(entry)
     assert message in problem
 
 
 @pytest.mark.parametrize("name", ["nodes", "python", "env", "extra_args", "extra_arguments"])
-def test_a_variable_needs_a_name_that_has_no_meaning_yet(name: str) -> None:
+def test_a_variable_needs_a_name_that_has_no_meaning_yet(name):
     entry = replace(spec(), variables={name: Variable(meaning="x")})
     (problem,) = messages(entry)
     assert problem.startswith(f"variables.{name} has the name {name!r}")
 
 
-def test_a_value_and_a_variable_have_different_names() -> None:
+def test_a_value_and_a_variable_have_different_names():
     entry = replace(
         spec(), variables={"a": Variable(meaning="x")}, values={"a": (Choice(value="1"),)}
     )
@@ -483,25 +470,25 @@ def test_a_value_and_a_variable_have_different_names() -> None:
     assert message.startswith("values.a has the name 'a', which has a meaning already")
 
 
-def test_values_are_not_made_of_other_values() -> None:
+def test_values_are_not_made_of_other_values():
     entry = replace(spec(), values={"a": (Choice(value="1"),), "b": (Choice(value="{a}"),)})
     (problem,) = messages(entry)
     assert problem.startswith("values.b[0].value '{a}' has the unknown placeholder {a}")
 
 
-def test_the_default_of_a_path_is_absolute() -> None:
+def test_the_default_of_a_path_is_absolute():
     entry = replace(
         spec(), variables={"a": Variable(meaning="x", kind=VariableKind.FILE, default="a/b")}
     )
     assert messages(entry) == ["variables.a.default it is not the absolute path of a file"]
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_told_at_once():
     entry = spec("{modell}", "{", "{model}")
     assert len(messages(entry)) == 2
 
 
-def test_missing_modules_are_told_without_importing_them() -> None:
+def test_missing_modules_are_told_without_importing_them():
     entry = LaunchSpec(
         command=("trainer",), requires_modules=("json", "no_such_module", "no_such.module", "this")
     )

@@ -5,22 +5,15 @@ that pyxis would take, writes them down, has the environment of the image they n
 Slurm's own.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from clusters.requirements import command
-from clusters.slurm import Slurm
-from suites import Suite
 from trainers import CASES, TinySystem, measurer
 
 from pytest_dlperf.config.assignments import parse_assignment
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import SlurmLauncher
-from pytest_dlperf.measure.by_launching import LaunchMeasurer
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import RunStatus
 
@@ -29,9 +22,7 @@ ALL = "--container-image=/images/tested.sqsh --container-mounts=/data:/data --mp
 
 
 @pytest.fixture
-def calls(
-    suite: Suite, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Path]:
+def calls(suite, slurm, tmp_path, monkeypatch):
     """Two nodes that are allocated, and the file that has a line of every step's options."""
     del suite  # it clears the environment, so it comes first
     file = tmp_path / "calls"
@@ -59,7 +50,7 @@ def calls(
         yield file
 
 
-def on_slurm(suite: Suite, slurm: Slurm) -> LaunchMeasurer:
+def on_slurm(suite, slurm):
     hosts = [
         Host(name=name, address=address, devices=2)
         for name, address in zip(slurm.names[:2], slurm.addresses[:2], strict=True)
@@ -68,9 +59,7 @@ def on_slurm(suite: Suite, slurm: Slurm) -> LaunchMeasurer:
     return measurer(suite, assignments=said, launcher=SlurmLauncher(), hosts=hosts)
 
 
-def test_every_step_has_the_options_and_another_image_is_another_arm(
-    suite: Suite, slurm: Slurm, calls: Path
-) -> None:
+def test_every_step_has_the_options_and_another_image_is_another_arm(suite, slurm, calls):
     tiny = TinySystem(suite)
     options = "--container-image=/images/accepted.sqsh --mpi=none"
 
@@ -86,8 +75,6 @@ def test_every_step_has_the_options_and_another_image_is_another_arm(
     for arm in (found.candidate, found.control):
         [run] = arm.runs
         assert (run.status, run.reason) == (RunStatus.OK, None)
-        assert arm.fingerprint is not None
-        assert arm.fingerprint.launch is not None
         told = arm.fingerprint.launch.options["slurm.srun"]
         assert f"--container-image={arm.fingerprint.software['image']} " in told
         images[arm.fingerprint.software["image"]] = arm
@@ -101,9 +88,7 @@ def test_every_step_has_the_options_and_another_image_is_another_arm(
     )
 
 
-def test_what_a_killed_supervisor_has_left_is_looked_for_outside_of_images(
-    suite: Suite, slurm: Slurm, calls: Path
-) -> None:
+def test_what_a_killed_supervisor_has_left_is_looked_for_outside_of_images(suite, slurm, calls):
     """From one image, the kernel lets nobody see the environment of a process in another."""
     tiny = TinySystem(suite)
     trainer = tiny.folder / "train.py"

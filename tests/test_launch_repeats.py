@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
-from suites import Suite
 from trainers import CASES, SYSTEM, TinySystem, accept, measurer
 
 from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.arrivals import Arrivals
-from pytest_dlperf.logs.tree import LogIndex, LogSource, index_logs, log_path
-from pytest_dlperf.measure.by_launching import RunProgress
+from pytest_dlperf.logs.tree import LogSource, index_logs, log_path
 from pytest_dlperf.measure.from_logs import LogMeasurer
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import FixedRepeats, Repeats, Run, RunStatus
+from pytest_dlperf.model.measurement import FixedRepeats, Run, RunStatus
 from pytest_dlperf.reports.live import progress_line
 
 CASE = Case.from_id(CASES[0])
@@ -34,55 +30,55 @@ class EnoughFrom:
     asked: list[list[Run]] = field(default_factory=list)
     may_be_fewer: bool = True
 
-    def is_enough(self, runs: Sequence[Run]) -> bool:
+    def is_enough(self, runs):
         self.asked.append(list(runs))
         return len(runs) >= self.number
 
 
-def numbers_of(shown: Sequence[RunProgress]) -> list[str]:
+def numbers_of(shown):
     """What the lines of progress say of the runs, each once."""
     said = [progress_line(progress).split("  ")[1].split(",")[0] for progress in shown]
     return list(dict.fromkeys(said))
 
 
-def test_runs_are_launched_until_the_rule_has_enough(suite: Suite) -> None:
+def test_runs_are_launched_until_the_rule_has_enough(suite):
     tiny = TinySystem(suite)
     rule = EnoughFrom(3)
-    shown: list[RunProgress] = []
+    shown = []
     measurement = measurer(suite, repeats=lambda _: rule, show=shown.append).measure(CASE)
     assert len(tiny.starts()) == len(measurement.runs) == 3
     assert rule.asked[-1] == list(measurement.runs)
     assert numbers_of(shown) == [f"run {run} of at most 9" for run in (1, 2, 3)]
 
 
-def test_no_more_are_launched_than_the_rule_takes_at_most(suite: Suite) -> None:
+def test_no_more_are_launched_than_the_rule_takes_at_most(suite):
     tiny = TinySystem(suite)
     measurement = measurer(suite, repeats=lambda _: EnoughFrom(99, at_most=2)).measure(CASE)
     assert len(tiny.starts()) == len(measurement.runs) == 2
 
 
-def test_a_fixed_number_is_told_as_one(suite: Suite) -> None:
+def test_a_fixed_number_is_told_as_one(suite):
     TinySystem(suite)
-    shown: list[RunProgress] = []
+    shown = []
     measurer(suite, repeats=lambda _: FixedRepeats(2), show=shown.append).measure(CASE)
     assert numbers_of(shown) == ["run 1 of 2", "run 2 of 2"]
 
 
-def test_a_broken_run_ends_a_case_whatever_the_rule_says(suite: Suite) -> None:
+def test_a_broken_run_ends_a_case_whatever_the_rule_says(suite):
     tiny = TinySystem(suite)
     tiny.behave("0.01 die-at-3")
     measurement = measurer(suite, repeats=lambda _: EnoughFrom(3)).measure(CASE)
     assert [run.status for run in measurement.runs] == [RunStatus.FAILED]
 
 
-def test_launches_need_a_largest_number(suite: Suite) -> None:
+def test_launches_need_a_largest_number(suite):
     TinySystem(suite)
     with pytest.raises(ValueError, match="launches need a largest number"):
         measurer(suite, repeats=lambda _: FixedRepeats(None)).measure(CASE)
 
 
 @pytest.mark.parametrize("number", [1, 5, None])
-def test_a_number_of_runs_is_never_fewer(number: int | None) -> None:
+def test_a_number_of_runs_is_never_fewer(number):
     assert not FixedRepeats(number).may_be_fewer
 
 
@@ -90,26 +86,24 @@ def test_a_number_of_runs_is_never_fewer(number: int | None) -> None:
 
 
 @pytest.fixture
-def nights(suite: Suite) -> Path:
+def nights(suite):
     """The logs of six runs."""
     TinySystem(suite)
     measurer(suite, repeats=lambda _: FixedRepeats(6)).measure(CASE)
     return suite.path / "night"
 
 
-def from_logs(suite: Suite, nights: Path, repeats: Repeats) -> tuple[list[int], list[RunStatus]]:
+def from_logs(suite, nights, repeats):
     """The runs that are read, and what became of them."""
     systems = load_systems([suite.path / "bench_tests/systems/own.yaml"], BUILTIN_FORMATS)
-    index: LogIndex = index_logs(LogSource(SYSTEM, None, nights), log_name="mlp", cases=[CASE])
+    index = index_logs(LogSource(SYSTEM, None, nights), log_name="mlp", cases=[CASE])
     cluster = Cluster(name="mine", directory=suite.path)
     read = LogMeasurer(index, systems, cluster, repeats=lambda _: repeats).measure(CASE)
     assert read.fingerprint is None
     return [run.run for run in read.runs], [run.status for run in read.runs]
 
 
-def test_logs_are_read_in_the_order_of_runs_until_the_rule_has_enough(
-    suite: Suite, nights: Path
-) -> None:
+def test_logs_are_read_in_the_order_of_runs_until_the_rule_has_enough(suite, nights):
     # A log that is not needed is not opened: nobody finds that it is none.
     log_path(nights, CASE, "mlp", 4).write_text("", encoding="utf-8")
     assert from_logs(suite, nights, EnoughFrom(3)) == ([1, 2, 3], [RunStatus.OK] * 3)
@@ -119,7 +113,7 @@ def test_logs_are_read_in_the_order_of_runs_until_the_rule_has_enough(
     assert statuses[3] is RunStatus.INVALID
 
 
-def test_a_broken_log_is_one_of_the_runs(suite: Suite, nights: Path) -> None:
+def test_a_broken_log_is_one_of_the_runs(suite, nights):
     """Nobody reads on until there are enough that please."""
     log_path(nights, CASE, "mlp", 2).write_text("", encoding="utf-8")
     runs, statuses = from_logs(suite, nights, FixedRepeats(3))
@@ -134,7 +128,7 @@ def test_a_broken_log_is_one_of_the_runs(suite: Suite, nights: Path) -> None:
 ONE = ("-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "1")
 
 
-def test_a_failed_run_is_run_again_and_the_attempt_is_kept_and_shown(suite: Suite) -> None:
+def test_a_failed_run_is_run_again_and_the_attempt_is_kept_and_shown(suite):
     tiny = TinySystem(suite, launch=["retries: 2"])
     tiny.behave("0.01 die-once-at-6")
     runs = suite.path / "night"
@@ -164,7 +158,7 @@ def test_a_failed_run_is_run_again_and_the_attempt_is_kept_and_shown(suite: Suit
     result.stdout.fnmatch_lines([f"{CASES[0]}, run 1: failed; it is run again (1 of 2)"])
 
 
-def test_retries_come_to_an_end(suite: Suite, workers: list[str]) -> None:
+def test_retries_come_to_an_end(suite, workers):
     tiny = TinySystem(suite, launch=["retries: 2"])
     tiny.behave("0.01 die-at-6")
 
@@ -183,9 +177,7 @@ def test_retries_come_to_an_end(suite: Suite, workers: list[str]) -> None:
     [("0.5", "regressed"), ("0.01 stop-at-6", "invalid"), ("-0.01", "invalid")],
     ids=["slow", "ends early", "breaks its contract"],
 )
-def test_neither_a_slow_nor_an_invalid_run_is_run_again(
-    suite: Suite, behaviour: str, verdict: str
-) -> None:
+def test_neither_a_slow_nor_an_invalid_run_is_run_again(suite, behaviour, verdict):
     tiny = TinySystem(suite, launch=["retries: 2"])
     accept(suite, {"1n1g": 400})
     tiny.behave(behaviour)
@@ -197,7 +189,7 @@ def test_neither_a_slow_nor_an_invalid_run_is_run_again(
     assert not results["cases"][0]["measurement"]["runs"][0].get("failed_attempts")
 
 
-def test_a_hung_run_is_run_again(suite: Suite) -> None:
+def test_a_hung_run_is_run_again(suite):
     tiny = TinySystem(suite, launch=["retries: 1", "step_limit_s: 3"])
     tiny.behave("0.01 hang-at-6")
 

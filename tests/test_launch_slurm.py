@@ -1,21 +1,16 @@
 """Cases that are launched as steps of a Slurm allocation, or on nodes that it holds for a case."""
 
-from __future__ import annotations
-
 import shlex
 import sys
-from collections.abc import Iterator
 
 import pytest
-from clusters.slurm import Allocation, Slurm
-from suites import Suite
 from trainers import TinySystem, accept
 
 RECORDED = ("--dlperf-repeats", "1", "--dlperf-create-baselines")
 
 
 @pytest.fixture
-def allocation(suite: Suite, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Allocation]:
+def allocation(suite, slurm, monkeypatch):
     """Four nodes with two GPUs each, which the sessions of a test run in."""
     del suite  # it clears the environment, so it comes first
     with slurm.allocation() as allocated:
@@ -26,7 +21,7 @@ def allocation(suite: Suite, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.mark.usefixtures("allocation")
-def test_the_allocation_s_nodes_and_devices_are_the_hosts(suite: Suite, slurm: Slurm) -> None:
+def test_the_allocation_s_nodes_and_devices_are_the_hosts(suite, slurm):
     """All of it is used, and a case that needs more is skipped: one node, or one device."""
     tiny = TinySystem(suite, topologies=["1n1g", "4n2g", "5n1g", "1n3g"], devices="gpu")
     tiny.behave("0.01 work-0.2")
@@ -48,7 +43,7 @@ def test_the_allocation_s_nodes_and_devices_are_the_hosts(suite: Suite, slurm: S
 
 
 @pytest.mark.ci
-def test_a_batch_job_ends_green_or_red_as_the_session_does(suite: Suite, slurm: Slurm) -> None:
+def test_a_batch_job_ends_green_or_red_as_the_session_does(suite, slurm):
     """The second session is reached only if the first one is green, and gives the exit code."""
     tiny = TinySystem(suite)
     accept(suite, {"2n1g": 1131})
@@ -71,7 +66,7 @@ def test_a_batch_job_ends_green_or_red_as_the_session_does(suite: Suite, slurm: 
 
 
 @pytest.fixture
-def holding(suite: Suite, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+def holding(suite, slurm, monkeypatch):
     """A Slurm whose nodes the sessions of a test hold."""
     del suite  # it clears the environment, so it comes first
     for name, value in slurm.environment.items():
@@ -80,9 +75,7 @@ def holding(suite: Suite, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Slur
     return slurm
 
 
-def test_what_a_job_waits_for_is_told_and_has_a_limit_of_its_own(
-    suite: Suite, holding: Slurm
-) -> None:
+def test_what_a_job_waits_for_is_told_and_has_a_limit_of_its_own(suite, holding):
     """Nothing of a run that has not begun counts towards its own limits."""
     TinySystem(suite, time_limit_s=1)
 
@@ -110,9 +103,7 @@ def test_what_a_job_waits_for_is_told_and_has_a_limit_of_its_own(
         ("srun=--bogus", "*srun: unrecognized option '--bogus'*"),
     ],
 )
-def test_what_slurm_refuses_is_told(
-    option: str, told: str, suite: Suite, holding: Slurm, request: pytest.FixtureRequest
-) -> None:
+def test_what_slurm_refuses_is_told(option, told, suite, holding, request):
     TinySystem(suite)
     holding.run("scontrol", "update", "PartitionName=all", "MaxTime=1:00:00")
     request.addfinalizer(
@@ -129,7 +120,7 @@ def test_what_slurm_refuses_is_told(
     assert holding.jobs() == []
 
 
-def test_a_dry_run_shows_the_command(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_shows_the_command(suite, monkeypatch):
     monkeypatch.setenv("DLPERF_LAUNCHER", "salloc")
     TinySystem(suite, devices="gpu")
 

@@ -1,7 +1,5 @@
 """Cases that are launched over ssh, on hosts with a real sshd each."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -9,17 +7,13 @@ from collections import Counter
 
 import pytest
 from clusters.processes import wait_until
-from clusters.ssh import SshHosts
 from sessions import in_background
-from suites import Suite
 from trainers import TinySystem
 
 RECORDED = ("--dlperf-repeats", "1", "--dlperf-create-baselines")
 
 
-def test_auto_is_one_worker_per_host_and_each_case_is_launched_once(
-    suite: Suite, over_ssh: SshHosts
-) -> None:
+def test_auto_is_one_worker_per_host_and_each_case_is_launched_once(suite, over_ssh):
     """Also the single device that speedups are taken over, which was not selected."""
     tiny = TinySystem(suite, topologies=["1n1g", "1n2g", "2n1g", "4n1g"])
     tiny.behave("0.01 work-0.2")
@@ -45,7 +39,7 @@ def test_auto_is_one_worker_per_host_and_each_case_is_launched_once(
     }
 
 
-def test_the_largest_gangs_are_launched_first(suite: Suite, over_ssh: SshHosts) -> None:
+def test_the_largest_gangs_are_launched_first(suite, over_ssh):
     tiny = TinySystem(suite, topologies=["1n1g", "2n1g", "4n1g", "3n1g"])
     suite.run("-k", "tiny", *RECORDED)
     launched = list(dict.fromkeys(line.split()[0] for line in tiny.starts()))
@@ -53,7 +47,7 @@ def test_the_largest_gangs_are_launched_first(suite: Suite, over_ssh: SshHosts) 
     assert {line.split()[3] for line in tiny.hosts()} == set(over_ssh.names)
 
 
-def test_a_worker_that_is_killed_frees_its_hosts(suite: Suite, over_ssh: SshHosts) -> None:
+def test_a_worker_that_is_killed_frees_its_hosts(suite, over_ssh):
     """Its trainings would wait for ever, and the next gang needs three of the four hosts."""
     tiny = TinySystem(suite, topologies=["3n1g", "4n1g"])
     tiny.behave("0.01 wait")

@@ -1,17 +1,14 @@
 """What the user sets for launches: how it is said, what wins, and what is told when it is wrong."""
 
-from __future__ import annotations
-
 import re
 import shlex
-from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_dlperf.config.assignments import Assignment, parse_assignment
+from pytest_dlperf.config.assignments import parse_assignment
 from pytest_dlperf.config.conditions import Condition
 from pytest_dlperf.config.launch_keys import ConditionalArguments, Variable, VariableKind
 from pytest_dlperf.config.launch_spec import LaunchSpec
@@ -24,8 +21,8 @@ from pytest_dlperf.config.launch_variables import (
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import CannotMeasureError, UsageError
 
-SYSTEM: Final = "paddle-resnet50"
-SPEC: Final = LaunchSpec(
+SYSTEM = "paddle-resnet50"
+SPEC = LaunchSpec(
     command=(
         "{python}",
         "{checkout}/train.py",
@@ -38,15 +35,15 @@ SPEC: Final = LaunchSpec(
         "dali": Variable(meaning="the DALI file", kind=VariableKind.FILE),
     },
 )
-CASE: Final = Case.from_id("paddle-resnet50-fp32-b128-1n1g")
-WITH_DALI: Final = replace(CASE, options=("dali",))
+CASE = Case.from_id("paddle-resnet50-fp32-b128-1n1g")
+WITH_DALI = replace(CASE, options=("dali",))
 
 
-def said(*texts: str) -> list[Assignment]:
+def said(*texts):
     return [parse_assignment(text) for text in texts]
 
 
-def resolved(*sources: list[Assignment], case: Case | None = CASE) -> LaunchVariables:
+def resolved(*sources, case=CASE):
     return resolve(SPEC, SYSTEM, sources, case=case)
 
 
@@ -66,9 +63,7 @@ def resolved(*sources: list[Assignment], case: Case | None = CASE) -> LaunchVari
         ("a-b.pause_s=0.5", ("a-b", "pause_s", "", "0.5")),
     ],
 )
-def test_an_assignment_is_a_system_a_name_and_a_value(
-    text: str, expected: tuple[str, str, str, str | tuple[str, ...]]
-) -> None:
+def test_an_assignment_is_a_system_a_name_and_a_value(text, expected):
     found = parse_assignment(text)
     assert (found.system, found.name, found.key, found.value) == expected
     assert found.place == f"--dlperf-set {text.partition('=')[0]}"
@@ -92,14 +87,14 @@ def test_an_assignment_is_a_system_a_name_and_a_value(
         ("a-b.working_directory=here", "working_directory must be an absolute path"),
     ],
 )
-def test_what_cannot_be_set_is_told(text: str, message: str) -> None:
+def test_what_cannot_be_set_is_told(text, message):
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
         parse_assignment(text)
     assert text.partition("=")[0] in str(caught.value)
 
 
 @given(value=st.text(st.characters(exclude_characters="\0", codec="utf-8")))
-def test_a_value_is_taken_as_it_is(value: str) -> None:
+def test_a_value_is_taken_as_it_is(value):
     variables = resolved(
         said(
             f"{SYSTEM}.checkout=/{value}",
@@ -112,7 +107,7 @@ def test_a_value_is_taken_as_it_is(value: str) -> None:
     assert variables.extra_arguments == (value, "x")
 
 
-def test_nothing_said_leaves_the_defaults() -> None:
+def test_nothing_said_leaves_the_defaults():
     variables = resolved(said(f"{SYSTEM}.checkout=/x"))
     assert variables == LaunchVariables(values={"checkout": "/x", "shards": "8"})
 
@@ -129,13 +124,13 @@ def test_nothing_said_leaves_the_defaults() -> None:
     ],
 )
 def test_the_command_line_wins_over_the_cluster_and_a_system_over_all_of_them(
-    command_line: list[str], cluster: list[str], expected: str
-) -> None:
+    command_line, cluster, expected
+):
     variables = resolved(said(*command_line, f"{SYSTEM}.checkout=/x"), said(*cluster))
     assert variables.values["shards"] == expected
 
 
-def test_the_environment_is_put_together_name_by_name_and_arguments_as_a_whole() -> None:
+def test_the_environment_is_put_together_name_by_name_and_arguments_as_a_whole():
     variables = resolved(
         said(f"{SYSTEM}.checkout=/x", f"{SYSTEM}.env.A=1", "*.extra_args=--a"),
         said(f"{SYSTEM}.env.A=2", "*.env.B=3", f"{SYSTEM}.extra_args=--b", "*.pause_s=20"),
@@ -146,7 +141,7 @@ def test_the_environment_is_put_together_name_by_name_and_arguments_as_a_whole()
     assert (variables.pause_s, variables.python) == (20.0, "/old")
 
 
-def test_a_folder_to_start_in_is_for_systems_that_name_none() -> None:
+def test_a_folder_to_start_in_is_for_systems_that_name_none():
     for_all = said("*.working_directory=/base", f"{SYSTEM}.checkout=/x")
     assert resolved(for_all).working_directory == "/base"
     own = replace(SPEC, working_directory="{checkout}")
@@ -155,7 +150,7 @@ def test_a_folder_to_start_in_is_for_systems_that_name_none() -> None:
         resolve(own, SYSTEM, [said(f"{SYSTEM}.working_directory=/base", f"{SYSTEM}.checkout=/x")])
 
 
-def test_a_missing_variable_is_told_with_its_meaning_and_its_setting() -> None:
+def test_a_missing_variable_is_told_with_its_meaning_and_its_setting():
     with pytest.raises(CannotMeasureError) as caught:
         resolved(case=WITH_DALI)
     assert str(caught.value) == (
@@ -165,14 +160,14 @@ def test_a_missing_variable_is_told_with_its_meaning_and_its_setting() -> None:
     )
 
 
-def test_a_case_needs_the_variables_that_it_uses_and_a_system_all() -> None:
+def test_a_case_needs_the_variables_that_it_uses_and_a_system_all():
     assert "dali" not in resolved(said("*.checkout=/x")).values
     for case in (WITH_DALI, None):
         with pytest.raises(CannotMeasureError, match=r"needs dali \("):
             resolved(said("*.checkout=/x"), case=case)
 
 
-def test_a_relative_path_is_refused_with_its_place() -> None:
+def test_a_relative_path_is_refused_with_its_place():
     given = said(f"{SYSTEM}.checkout=models")
     with pytest.raises(UsageError) as caught:
         resolved(given)
@@ -187,7 +182,7 @@ def test_a_relative_path_is_refused_with_its_place() -> None:
     )
 
 
-def test_an_unknown_name_is_told_with_the_nearest_but_not_if_it_is_for_all_systems() -> None:
+def test_an_unknown_name_is_told_with_the_nearest_but_not_if_it_is_for_all_systems():
     with pytest.raises(UsageError) as caught:
         resolved(said(f"{SYSTEM}.chekout=/x", "*.surprise=1"))
     assert str(caught.value) == (
@@ -197,7 +192,7 @@ def test_an_unknown_name_is_told_with_the_nearest_but_not_if_it_is_for_all_syste
     )
 
 
-def test_a_message_never_holds_what_may_be_a_password() -> None:
+def test_a_message_never_holds_what_may_be_a_password():
     [token] = said("paddle-resnet5.env.TOKEN=hunter2")
     for wrong in (["paddle-resnet50.env.=hunter2"], ["TOKEN=hunter2"]):
         with pytest.raises(ValueError, match=r".") as told:
@@ -214,7 +209,7 @@ def test_a_message_never_holds_what_may_be_a_password() -> None:
         "container.mounts", "env.A B", "extra_args", "pbs.queue",
     ],
 )  # fmt: skip
-def test_no_message_has_a_value_that_was_set(name: str) -> None:
+def test_no_message_has_a_value_that_was_set(name):
     try:
         given = said(f"{SYSTEM}.{name}=hunter2 '")
         message = "\n".join(map(str, check_assignments({SYSTEM: SPEC}, [given])))
@@ -225,7 +220,7 @@ def test_no_message_has_a_value_that_was_set(name: str) -> None:
     assert "hunter2" not in message
 
 
-def test_what_is_set_for_nothing_that_there_is_is_told_all_at_once() -> None:
+def test_what_is_set_for_nothing_that_there_is_is_told_all_at_once():
     specs = {SYSTEM: SPEC, "plain-line": LaunchSpec(command=("x",)), "only-logs": None}
     right = [said(f"{SYSTEM}.shards=1", "*.dali=/x"), said("plain-line.env.A=1")]
     assert not list(check_assignments(specs, right))
@@ -241,6 +236,6 @@ def test_what_is_set_for_nothing_that_there_is_is_told_all_at_once() -> None:
     assert "only-logs has no launch to set anything for" in lines[3]
 
 
-def test_the_variables_that_a_case_needs_are_known() -> None:
+def test_the_variables_that_a_case_needs_are_known():
     assert "dali" not in SPEC.variables_of(CASE)
     assert {"checkout", "dali"} <= set(SPEC.variables_of(WITH_DALI))

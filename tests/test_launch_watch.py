@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable
 
 import log_makers as make
 import pytest
 
-from pytest_dlperf.formats.declared import DeclaredMetric, Over, declared_metric
+from pytest_dlperf.formats.declared import Over, declared_metric
 from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch import watch
@@ -19,17 +17,17 @@ from pytest_dlperf.launch.watch import NUMBER_GRACE_S, Progress, RunWatch, free_
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 from pytest_dlperf.model.metric import Better, Metric, Source, Statistic
 
 Watching = Callable[..., "Watched"]
 
 pytestmark = pytest.mark.slow
 
-WINDOW: Final = Window(warmup_steps=3, measured_steps=8)
-FIRST_LIMIT: Final = 900.0
-LIMIT: Final = 300.0
-AMPLE: Final = 10**12
+WINDOW = Window(warmup_steps=3, measured_steps=8)
+FIRST_LIMIT = 900.0
+LIMIT = 300.0
+AMPLE = 10**12
 
 
 class Watched:
@@ -37,14 +35,14 @@ class Watched:
 
     def __init__(
         self,
-        folder: Path,
-        topology: str = "1n1g",
-        log_format: str = "dlperf",
+        folder,
+        topology="1n1g",
+        log_format="dlperf",
         *,
-        estimator: Estimator = Estimator.STEADY,
-        declared: Sequence[DeclaredMetric] = (),
-        **options: Any,
-    ) -> None:
+        estimator=Estimator.STEADY,
+        declared=(),
+        **options,
+    ):
         self.case: Case = make.case(topology)
         self.log_format = BUILTIN_FORMATS[log_format]
         self.estimator = estimator
@@ -84,23 +82,23 @@ class Watched:
             },
         )
 
-    def _free_bytes(self, folder: Path) -> int:
+    def _free_bytes(self, folder):
         assert folder == self.logs[0].parent
         self.disk_checks += 1
         return self.free
 
-    def write(self, content: str, *, node: int = 0) -> None:
+    def write(self, content, *, node=0):
         with self.logs[node].open("a", encoding="ascii") as log:
             log.write(content)
 
-    def step(self, *steps: int, rank: int = 0, node: int = 0) -> None:
+    def step(self, *steps, rank=0, node=0):
         """Records of a rank that names itself."""
         self.write(
             "".join(f"dlperf step rank={rank} step={k} time={k}.5 loss=6.9\n" for k in steps),
             node=node,
         )
 
-    def look(self, after_s: float = 0.25) -> Stop | None:
+    def look(self, after_s=0.25):
         self.now += after_s
         stopped = self.watch.look()
         if stopped is None:
@@ -108,7 +106,7 @@ class Watched:
         self.reason = stopped.reason
         return stopped.stop
 
-    def measured(self, limit: int | None = None) -> Run:
+    def measured(self, limit=None):
         return LogReading(
             self.logs[0],
             number=1,
@@ -120,10 +118,10 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Iterator[Watching]:
+def watched(tmp_path):
     made = []
 
-    def make_one(*arguments: Any, **options: Any) -> Watched:
+    def make_one(*arguments, **options):
         made.append(Watched(tmp_path, *arguments, **options))
         return made[-1]
 
@@ -132,7 +130,7 @@ def watched(tmp_path: Path) -> Iterator[Watching]:
         each.watch.close()
 
 
-def test_a_run_is_complete_with_the_last_step_that_counts(watched: Watching) -> None:
+def test_a_run_is_complete_with_the_last_step_that_counts(watched):
     run = watched()
     assert run.look() is None
     run.step(*range(1, 11))
@@ -144,7 +142,7 @@ def test_a_run_is_complete_with_the_last_step_that_counts(watched: Watching) -> 
     assert run.measured().status is RunStatus.OK
 
 
-def test_every_rank_has_to_have_shown_its_last_step(watched: Watching) -> None:
+def test_every_rank_has_to_have_shown_its_last_step(watched):
     run = watched("1n4g")
     for rank in range(4):
         assert run.look() is None
@@ -153,9 +151,7 @@ def test_every_rank_has_to_have_shown_its_last_step(watched: Watching) -> None:
 
 
 @pytest.mark.parametrize("estimator", Estimator)
-def test_a_trainer_that_never_ends_is_complete_in_both_estimators(
-    watched: Watching, estimator: Estimator
-) -> None:
+def test_a_trainer_that_never_ends_is_complete_in_both_estimators(watched, estimator):
     run = watched("1n8g", "pytorch_imagenet", estimator=estimator)
     # By step number 17 steps of 8 ranks; by lines 11 above the sixth step of each.
     needed = 17 * 8 if estimator is Estimator.STEADY else 6 * 8 + 11
@@ -166,7 +162,7 @@ def test_a_trainer_that_never_ends_is_complete_in_both_estimators(
     assert run.watch.finish().metrics["throughput"] == run.case.global_batch / 0.25
 
 
-def test_the_answer_stays_and_nothing_more_is_read(watched: Watching) -> None:
+def test_the_answer_stays_and_nothing_more_is_read(watched):
     run = watched()
     run.step(*range(1, 12))
     assert run.look() is Stop.COMPLETE
@@ -176,7 +172,7 @@ def test_the_answer_stays_and_nothing_more_is_read(watched: Watching) -> None:
     assert run.look(10_000) is Stop.COMPLETE
 
 
-def test_a_run_to_its_end_is_watched_until_it_is_complete_only(watched: Watching) -> None:
+def test_a_run_to_its_end_is_watched_until_it_is_complete_only(watched):
     run = watched(end_early=False)
     run.step(*range(1, 12))
     assert run.look() is None
@@ -186,14 +182,14 @@ def test_a_run_to_its_end_is_watched_until_it_is_complete_only(watched: Watching
     assert run.watch.finish() == run.measured()
 
 
-def test_a_run_to_its_end_still_hangs_before_it_is_complete(watched: Watching) -> None:
+def test_a_run_to_its_end_still_hangs_before_it_is_complete(watched):
     run = watched(end_early=False)
     run.step(1)
     assert run.look() is None
     assert run.look(LIMIT) is Stop.HUNG
 
 
-def test_other_nodes_that_show_their_ranks_are_waited_for(watched: Watching) -> None:
+def test_other_nodes_that_show_their_ranks_are_waited_for(watched):
     run = watched("2n2g")
     for rank in (0, 1):
         run.step(*range(1, 12), rank=rank)
@@ -205,9 +201,7 @@ def test_other_nodes_that_show_their_ranks_are_waited_for(watched: Watching) -> 
 
 
 @pytest.mark.parametrize("content", [None, "", "a node that is quiet\n"])
-def test_where_one_process_prints_quiet_nodes_are_not_waited_for(
-    watched: Watching, content: str | None
-) -> None:
+def test_where_one_process_prints_quiet_nodes_are_not_waited_for(watched, content):
     run = watched("2n1g", "tf_models_bert")
     if content is not None:
         run.write(content, node=1)
@@ -219,9 +213,7 @@ def test_where_one_process_prints_quiet_nodes_are_not_waited_for(
 
 
 @pytest.mark.parametrize("content", [None, "", "a node that is quiet\n"])
-def test_where_every_rank_prints_a_node_without_a_step_is_none_of_the_run(
-    watched: Watching, content: str | None
-) -> None:
+def test_where_every_rank_prints_a_node_without_a_step_is_none_of_the_run(watched, content):
     run = watched("2n1g")
     if content is not None:
         run.write(content, node=1)
@@ -236,7 +228,7 @@ def test_where_every_rank_prints_a_node_without_a_step_is_none_of_the_run(
     assert ("is not there" if content is None else "shows no step") in measured.reason
 
 
-def test_where_one_process_prints_a_node_may_print_anything(watched: Watching) -> None:
+def test_where_one_process_prints_a_node_may_print_anything(watched):
     run = watched("2n1g", "tf_models_bert")
     lines = make.tf_models_bert([0.5] * 11).splitlines(keepends=True)
     run.write(lines[3] + lines[1], node=1)
@@ -247,7 +239,7 @@ def test_where_one_process_prints_a_node_may_print_anything(watched: Watching) -
     assert measured.reason is None
 
 
-def test_where_every_rank_prints_each_node_s_log_has_to_be_whole(watched: Watching) -> None:
+def test_where_every_rank_prints_each_node_s_log_has_to_be_whole(watched):
     run = watched("2n1g")
     run.step(*range(1, 12))
     run.step(3, 2, rank=1, node=1)
@@ -258,7 +250,7 @@ def test_where_every_rank_prints_each_node_s_log_has_to_be_whole(watched: Watchi
     assert measured.reason == "steps are out of order: step 2 follows step 3 (line 2)"
 
 
-def test_a_node_that_lags_is_waited_for_as_long_as_for_any_step(watched: Watching) -> None:
+def test_a_node_that_lags_is_waited_for_as_long_as_for_any_step(watched):
     run = watched("2n1g")
     run.step(1, 2, rank=1, node=1)
     run.step(*range(1, 12))
@@ -267,7 +259,7 @@ def test_a_node_that_lags_is_waited_for_as_long_as_for_any_step(watched: Watchin
     assert run.look(1) is Stop.COMPLETE
 
 
-def test_no_first_step_hangs(watched: Watching) -> None:
+def test_no_first_step_hangs(watched):
     run = watched("2n1g")
     run.write("downloading the data\n")
     assert run.look() is None
@@ -278,13 +270,13 @@ def test_no_first_step_hangs(watched: Watching) -> None:
     assert run.watch.finish() == run.measured()
 
 
-def test_no_log_at_all_hangs(watched: Watching) -> None:
+def test_no_log_at_all_hangs(watched):
     run = watched()
     assert run.look() is None
     assert run.look(FIRST_LIMIT) is Stop.HUNG
 
 
-def test_no_new_step_hangs_with_the_last_step_of_each_rank(watched: Watching) -> None:
+def test_no_new_step_hangs_with_the_last_step_of_each_rank(watched):
     run = watched("2n2g")
     run.step(1, 2, 3, rank=0)
     run.step(1, 2, rank=1)
@@ -301,14 +293,14 @@ def test_no_new_step_hangs_with_the_last_step_of_each_rank(watched: Watching) ->
     assert run.watch.finish().status is RunStatus.INVALID
 
 
-def test_steps_that_keep_coming_never_hang(watched: Watching) -> None:
+def test_steps_that_keep_coming_never_hang(watched):
     run = watched()
     for step in range(1, 11):
         run.step(step)
         assert run.look(LIMIT - 1) is None
 
 
-def test_steps_may_come_in_bursts(watched: Watching) -> None:
+def test_steps_may_come_in_bursts(watched):
     run = watched("1n2g")
     for first in (1, 4, 7):
         for rank in (0, 1):
@@ -316,7 +308,7 @@ def test_steps_may_come_in_bursts(watched: Watching) -> None:
             assert run.look(LIMIT / 2) is None
 
 
-def test_a_rank_that_stops_while_others_go_on_hangs(watched: Watching) -> None:
+def test_a_rank_that_stops_while_others_go_on_hangs(watched):
     run = watched("1n3g")
     run.step(1, 2, rank=1)
     for step in range(1, 5):
@@ -330,7 +322,7 @@ def test_a_rank_that_stops_while_others_go_on_hangs(watched: Watching) -> None:
     )
 
 
-def test_a_rank_that_is_through_does_not_hang(watched: Watching) -> None:
+def test_a_rank_that_is_through_does_not_hang(watched):
     run = watched("1n2g")
     run.step(*range(1, 12), rank=0)
     for step in range(1, 11):
@@ -340,7 +332,7 @@ def test_a_rank_that_is_through_does_not_hang(watched: Watching) -> None:
     assert run.reason == "no new step for 300 s; last steps: rank 1: 10, rank 0: 11"
 
 
-def test_a_rank_that_never_shows_hangs(watched: Watching) -> None:
+def test_a_rank_that_never_shows_hangs(watched):
     run = watched("1n2g")
     run.look()
     for step in range(1, 5):
@@ -353,7 +345,7 @@ def test_a_rank_that_never_shows_hangs(watched: Watching) -> None:
     )
 
 
-def test_of_ranks_that_look_alike_one_that_stops_hangs(watched: Watching) -> None:
+def test_of_ranks_that_look_alike_one_that_stops_hangs(watched):
     run = watched("1n2g", "pytorch_imagenet")
     for index in (0, 0, 1, 1, 2):
         run.write(make.pytorch_record(0, index, 5005, 0.25) + "\n")
@@ -363,7 +355,7 @@ def test_of_ranks_that_look_alike_one_that_stops_hangs(watched: Watching) -> Non
     assert run.reason == ("no new step for 300 s; last step: 4 (all of its ranks: 2)")
 
 
-def test_a_rank_whose_lines_are_missing_hangs_where_lines_are_counted(watched: Watching) -> None:
+def test_a_rank_whose_lines_are_missing_hangs_where_lines_are_counted(watched):
     run = watched("1n2g", "pytorch_imagenet", estimator=Estimator.PUBLISHED)
     run.look()
     for index in range(17):
@@ -376,7 +368,7 @@ def test_a_rank_whose_lines_are_missing_hangs_where_lines_are_counted(watched: W
     )
 
 
-def test_a_rank_of_another_node_that_never_shows_hangs(watched: Watching) -> None:
+def test_a_rank_of_another_node_that_never_shows_hangs(watched):
     run = watched("2n2g")
     run.look()
     for step in range(1, 4):
@@ -392,7 +384,7 @@ def test_a_rank_of_another_node_that_never_shows_hangs(watched: Watching) -> Non
     )
 
 
-def test_another_node_that_stops_hangs(watched: Watching) -> None:
+def test_another_node_that_stops_hangs(watched):
     run = watched("2n1g", "tf_models_bert")
     lines = make.tf_models_bert([0.5] * 30).splitlines(keepends=True)
     run.write(lines[0] + lines[1], node=1)
@@ -404,7 +396,7 @@ def test_another_node_that_stops_hangs(watched: Watching) -> None:
     assert run.reason == ("no new step of node 1 for 300 s; last steps: node 1: 2, node 0: 5")
 
 
-def test_of_many_ranks_those_that_are_behind_are_shown(watched: Watching) -> None:
+def test_of_many_ranks_those_that_are_behind_are_shown(watched):
     run = watched("1n50g")
     for rank in range(50):
         run.step(1, *([] if rank in {2, 10} else [2]), rank=rank)
@@ -414,9 +406,7 @@ def test_of_many_ranks_those_that_are_behind_are_shown(watched: Watching) -> Non
     assert run.reason.endswith("rank 31: 2 and 18 more")
 
 
-def test_what_has_not_been_read_yet_does_not_hang(
-    watched: Watching, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_has_not_been_read_yet_does_not_hang(watched, monkeypatch):
     monkeypatch.setattr(watch, "BYTES_PER_LOOK", 100)
     run = watched()
     run.write("chatter\n" * 25)
@@ -428,7 +418,7 @@ def test_what_has_not_been_read_yet_does_not_hang(
     assert run.reason == "no new step for 300 s; last steps: rank 0: 1"
 
 
-def test_a_broken_log_ends_a_run_with_its_reason(watched: Watching) -> None:
+def test_a_broken_log_ends_a_run_with_its_reason(watched):
     run = watched()
     run.write(make.dlperf_header(make.case(batch=64)))
     assert run.look() is None
@@ -440,7 +430,7 @@ def test_a_broken_log_ends_a_run_with_its_reason(watched: Watching) -> None:
     assert run.watch.finish() == run.measured()
 
 
-def test_a_full_disk_ends_a_run(watched: Watching, tmp_path: Path) -> None:
+def test_a_full_disk_ends_a_run(watched, tmp_path):
     run = watched("2n1g")
     assert run.look() is None
     run.free = 1024 * 1024 - 1
@@ -451,22 +441,22 @@ def test_a_full_disk_ends_a_run(watched: Watching, tmp_path: Path) -> None:
     )
 
 
-def test_the_disk_is_looked_at_once_a_second_and_once_for_a_folder(watched: Watching) -> None:
+def test_the_disk_is_looked_at_once_a_second_and_once_for_a_folder(watched):
     run = watched("4n1g")
     for _ in range(20):
         assert run.look(0.25) is None
     assert run.disk_checks == 5
 
 
-def test_a_run_that_is_complete_is_so_on_a_full_disk(watched: Watching) -> None:
+def test_a_run_that_is_complete_is_so_on_a_full_disk(watched):
     run = watched()
     run.free = 0
     run.step(*range(1, 12))
     assert run.look() is Stop.COMPLETE
 
 
-def test_a_disk_that_cannot_be_looked_at_is_not_full(watched: Watching) -> None:
-    def fail(_: Path) -> int:
+def test_a_disk_that_cannot_be_looked_at_is_not_full(watched):
+    def fail(_):
         raise PermissionError
 
     assert watched(free_bytes=fail).look() is None
@@ -475,7 +465,7 @@ def test_a_disk_that_cannot_be_looked_at_is_not_full(watched: Watching) -> None:
 # --------------------------------------------------------------------------- declared metrics
 
 
-def memory(**given: Any) -> DeclaredMetric:
+def memory(**given):
     metric = Metric(
         name="peak_memory",
         unit="MB",
@@ -487,7 +477,7 @@ def memory(**given: Any) -> DeclaredMetric:
 
 
 @pytest.mark.parametrize("over", Over)
-def test_a_number_behind_the_last_step_is_awaited(watched: Watching, over: Over) -> None:
+def test_a_number_behind_the_last_step_is_awaited(watched, over):
     run = watched(declared=[memory(over=over)])
     run.step(*range(1, 12))
     assert run.look() is None
@@ -499,8 +489,8 @@ def test_a_number_behind_the_last_step_is_awaited(watched: Watching, over: Over)
 
 
 def test_a_number_that_does_not_come_costs_a_moment_and_not_the_throughput(
-    watched: Watching,
-) -> None:
+    watched,
+):
     run = watched(declared=[memory()])
     run.step(*range(1, 12))
     assert run.look() is None
@@ -511,16 +501,14 @@ def test_a_number_that_does_not_come_costs_a_moment_and_not_the_throughput(
     assert str(run.logs[0]) in measured.missing["peak_memory"]
 
 
-def test_a_number_of_the_window_is_not_awaited_beyond_the_next_step(watched: Watching) -> None:
+def test_a_number_of_the_window_is_not_awaited_beyond_the_next_step(watched):
     run = watched(declared=[memory()])
     run.step(*range(1, 13))
     assert run.look() is Stop.COMPLETE
 
 
 @pytest.mark.parametrize(("node", "stop"), [("any", Stop.COMPLETE), ("each", None), ("last", None)])
-def test_the_number_of_another_node_is_awaited(
-    watched: Watching, node: str, stop: Stop | None
-) -> None:
+def test_the_number_of_another_node_is_awaited(watched, node, stop):
     run = watched("2n1g", declared=[memory(node=WhichNode(node))])
     for rank in (1, 0):
         run.step(*range(1, 12), rank=0, node=rank)
@@ -533,7 +521,7 @@ def test_the_number_of_another_node_is_awaited(
     assert run.watch.finish().metrics["peak_memory"] == expected[node]
 
 
-def test_the_first_step_ends_when_all_ranks_have_shown_it(watched: Watching) -> None:
+def test_the_first_step_ends_when_all_ranks_have_shown_it(watched):
     run = watched("1n2g")
     run.look()
     run.step(1, rank=0)
@@ -546,7 +534,7 @@ def test_the_first_step_ends_when_all_ranks_have_shown_it(watched: Watching) -> 
     assert run.watch.first_step.seconds == 22
 
 
-def test_without_its_record_the_first_step_s_time_is_not_known(watched: Watching) -> None:
+def test_without_its_record_the_first_step_s_time_is_not_known(watched):
     run = watched()
     run.look()
     assert "before its first step" in run.watch.first_step.problem
@@ -556,9 +544,7 @@ def test_without_its_record_the_first_step_s_time_is_not_known(watched: Watching
     assert "step 10" in run.watch.first_step.problem
 
 
-def test_free_bytes_are_those_of_the_file_system(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_free_bytes_are_those_of_the_file_system(tmp_path, monkeypatch):
     found = os.statvfs(tmp_path)
     assert 0 < free_bytes(tmp_path) <= found.f_blocks * found.f_frsize
     # Not every file system tells its size.
@@ -567,7 +553,7 @@ def test_free_bytes_are_those_of_the_file_system(
     assert free_bytes(tmp_path) > AMPLE
 
 
-def test_progress_is_the_slowest_rank_s_and_goes_by_the_time_of_arrival(watched: Watching) -> None:
+def test_progress_is_the_slowest_rank_s_and_goes_by_the_time_of_arrival(watched):
     run = watched("2n2g")
     run.look()
     for step in range(1, 12):
@@ -588,7 +574,7 @@ def test_progress_is_the_slowest_rank_s_and_goes_by_the_time_of_arrival(watched:
     assert by_step[11].left_s == 0
 
 
-def test_progress_is_told_once_a_second_and_only_if_it_is_news(watched: Watching) -> None:
+def test_progress_is_told_once_a_second_and_only_if_it_is_news(watched):
     run = watched()
     for _ in range(30):
         run.look(0.25)
@@ -599,7 +585,7 @@ def test_progress_is_told_once_a_second_and_only_if_it_is_news(watched: Watching
     assert [progress.step for progress in run.told] == [0, 1, 5, 9]
 
 
-def test_progress_of_published_lines_is_in_steps(watched: Watching) -> None:
+def test_progress_of_published_lines_is_in_steps(watched):
     run = watched("1n1g", "dllogger", estimator=Estimator.PUBLISHED)
     lines = make.dllogger([0.5] * 30).splitlines(keepends=True)
     for line in lines[:16]:
@@ -610,7 +596,7 @@ def test_progress_of_published_lines_is_in_steps(watched: Watching) -> None:
     assert run.look() is Stop.COMPLETE
 
 
-def test_what_counts_may_be_less_than_what_was_seen(watched: Watching) -> None:
+def test_what_counts_may_be_less_than_what_was_seen(watched):
     run = watched()
     run.step(*range(1, 12))
     assert run.look() is Stop.COMPLETE
@@ -620,7 +606,7 @@ def test_what_counts_may_be_less_than_what_was_seen(watched: Watching) -> None:
     assert measured.status is RunStatus.INVALID
 
 
-def test_a_run_that_was_not_looked_at_is_measured_all_the_same(watched: Watching) -> None:
+def test_a_run_that_was_not_looked_at_is_measured_all_the_same(watched):
     run = watched()
     run.step(*range(1, 20))
     assert run.watch.finish() == run.measured()

@@ -1,10 +1,7 @@
 """Metrics of launched runs: printed by any node, computed from the steps, or read off the clock."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
-from suites import Suite
 from trainers import CASES, TinySystem, measurer
 
 from pytest_dlperf.config.cluster import published_peak
@@ -18,14 +15,14 @@ ONE, TWO_DEVICES, TWO_NODES = map(Case.from_id, CASES)
 PEAK = "  peak_memory: {record: 'rank (?P<rank>[0-9]+): (?P<value>[0-9]+) MB', unit: MB, %s}"
 
 
-def launched(suite: Suite, case: Case = ONE) -> Run:
+def launched(suite, case=ONE):
     measurement = measurer(suite, repeats=lambda _: FixedRepeats(1)).measure(case)
     [run] = measurement.runs
     assert {*run.metrics, *run.missing} <= {metric.name for metric in measurement.metrics}
     return run
 
 
-def test_a_number_that_is_printed_at_the_end_is_waited_for(suite: Suite) -> None:
+def test_a_number_that_is_printed_at_the_end_is_waited_for(suite):
     tiny = TinySystem(suite, keys=["metrics:", PEAK % "over: run, better: lower"])
     tiny.behave("0.01 step-by-step-0.02 peak-512")
     run = launched(suite)
@@ -33,13 +30,13 @@ def test_a_number_that_is_printed_at_the_end_is_waited_for(suite: Suite) -> None
     assert run.metrics["peak_memory"] == 512
 
 
-def test_every_node_is_asked(suite: Suite) -> None:
+def test_every_node_is_asked(suite):
     tiny = TinySystem(suite, keys=["metrics:", PEAK % "over: run, node: last, better: lower"])
     tiny.behave("0.01 peak-512")
     assert launched(suite, TWO_NODES).metrics["peak_memory"] == 512
 
 
-def test_a_training_that_prints_no_such_number_is_measured_all_the_same(suite: Suite) -> None:
+def test_a_training_that_prints_no_such_number_is_measured_all_the_same(suite):
     TinySystem(suite, keys=["metrics:", PEAK % "over: run, better: lower"])
     run = launched(suite)
     assert run.status is RunStatus.OK
@@ -47,14 +44,14 @@ def test_a_training_that_prints_no_such_number_is_measured_all_the_same(suite: S
     assert "/1n1g/mlp_b4_fp32_1.log: no match" in run.missing["peak_memory"]
 
 
-def test_a_loss_that_does_not_fall_ends_a_case(suite: Suite) -> None:
+def test_a_loss_that_does_not_fall_ends_a_case(suite):
     TinySystem(suite, keys=["metrics:", "  loss: {record: 'loss=(?P<value>.+)', sanity: falls}"])
     run = launched(suite)
     assert (run.status, run.metrics) == (RunStatus.INVALID, {})
     assert "loss does not fall" in (run.reason or "")
 
 
-def test_what_follows_from_steps_and_clock_is_recorded(suite: Suite) -> None:
+def test_what_follows_from_steps_and_clock_is_recorded(suite):
     keys = ["flops_per_sample: 2.0e+10", "metrics:", "  step_time_p95: {judged: false}"]
     tiny = TinySystem(suite, keys=keys)
     tiny.behave("0.01 step-by-step-0.05")
@@ -91,13 +88,11 @@ def test_what_follows_from_steps_and_clock_is_recorded(suite: Suite) -> None:
         (None, "bf16", None),
     ],
 )
-def test_a_peak_is_that_of_the_whole_device_without_sparsity(
-    device: str | None, precision: str, peak: float | None
-) -> None:
+def test_a_peak_is_that_of_the_whole_device_without_sparsity(device, precision, peak):
     assert published_peak(device, precision) == peak
 
 
-def test_mfu_is_a_part_of_the_clusters_own_peak_or_else_of_the_published_one(suite: Suite) -> None:
+def test_mfu_is_a_part_of_the_clusters_own_peak_or_else_of_the_published_one(suite):
     TinySystem(suite, keys=["flops_per_sample: 2.0e+10"])
     measure = measurer(suite)
     system = measure.systems[TWO_DEVICES.system]
@@ -105,7 +100,7 @@ def test_mfu_is_a_part_of_the_clusters_own_peak_or_else_of_the_published_one(sui
     run = Run(run=1, status=RunStatus.OK, metrics={"throughput": 1000.0})
     h100 = "NVIDIA H100 80GB HBM3"  # 66.9 TFLOP/s in fp32
 
-    def derived(device: str | None, **peaks: float) -> Run:
+    def derived(device, **peaks):
         cluster = replace(measure.cluster, peak_tflops=peaks)
         return with_derived(run, system, case, cluster, device=device)
 
@@ -115,7 +110,7 @@ def test_mfu_is_a_part_of_the_clusters_own_peak_or_else_of_the_published_one(sui
     assert "mfu" not in derived(None).metrics
 
 
-def test_what_is_judged_and_cannot_be_computed_says_why(suite: Suite) -> None:
+def test_what_is_judged_and_cannot_be_computed_says_why(suite):
     TinySystem(suite, keys=["flops_per_sample: 2.0e+10", "metrics: {mfu: {}}"])
     measure = measurer(suite, repeats=lambda _: FixedRepeats(1))
     [case] = (case for case in measure.systems[ONE.system].cases if case == ONE)
@@ -123,7 +118,7 @@ def test_what_is_judged_and_cannot_be_computed_says_why(suite: Suite) -> None:
     assert "peak_tflops of fp32" in run.missing["mfu"]
 
 
-def test_logs_tell_no_time_of_a_launch(suite: Suite) -> None:
+def test_logs_tell_no_time_of_a_launch(suite):
     TinySystem(suite, keys=["metrics: {first_step_time: {}}"])
     suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-run-dir", suite.path / "night")
     result, results = suite.judge(

@@ -1,13 +1,10 @@
 """Each launcher's command, addresses and locks; and which one a session takes."""
 
-from __future__ import annotations
-
 import inspect
 import runpy
 import shlex
 import socket
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -34,24 +31,24 @@ from pytest_dlperf.model.errors import BrokenError, UsageError
 PROGRAM = ["python3", "-c", "print('a b')", "$HOME"]
 
 
-def hosts(text: str) -> tuple[Host, ...]:
+def hosts(text):
     return parse_hosts(text, place="a test")
 
 
-def tool(folder: Path, name: str, body: str) -> str:
+def tool(folder, name, body):
     file = folder / name
     file.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
     file.chmod(0o755)
     return str(file)
 
 
-def test_the_local_one_runs_the_program_itself() -> None:
+def test_the_local_one_runs_the_program_itself():
     local = LocalLauncher()
     assert local.command(hosts("a")[0], PROGRAM) == PROGRAM
     assert local.python == sys.executable
 
 
-def test_names_of_this_machine_get_its_loopback_address_unless_another_was_declared() -> None:
+def test_names_of_this_machine_get_its_loopback_address_unless_another_was_declared():
     given = [
         *hosts(f"localhost,{socket.gethostname()},elsewhere"),
         Host(name="localhost", address="10.0.0.1"),
@@ -60,7 +57,7 @@ def test_names_of_this_machine_get_its_loopback_address_unless_another_was_decla
     assert [host.address for host in resolved] == [ADDRESS, ADDRESS, "elsewhere", "10.0.0.1"]
 
 
-def test_ssh_hands_the_program_to_the_login_shell_as_one_quoted_word() -> None:
+def test_ssh_hands_the_program_to_the_login_shell_as_one_quoted_word():
     command = SshLauncher(["ssh", "-F", "mine"]).command(hosts("me@a")[0], PROGRAM)
     assert command[:3] == ["ssh", "-F", "mine"]
     assert command[-3:-1] == ["--", "me@a"]
@@ -68,15 +65,15 @@ def test_ssh_hands_the_program_to_the_login_shell_as_one_quoted_word() -> None:
 
 
 def test_ssh_takes_addresses_from_the_configuration_unless_they_were_declared(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     client = tool(tmp_path, "ssh", 'echo user me; echo "hostname $3.example.org"')
     given = [*hosts("a,me@b,10.0.0.1"), Host(name="c", address="c-fast")]
     addresses = [host.address for host in SshLauncher([client]).resolve(given)]
     assert addresses == ["a.example.org", "me@b.example.org", "10.0.0.1", "c-fast"]
 
 
-def test_slurm_runs_one_step_on_the_node_alongside_others_only_where_it_does_little() -> None:
+def test_slurm_runs_one_step_on_the_node_alongside_others_only_where_it_does_little():
     slurm, [node] = SlurmLauncher(), hosts("n1")
     command = slurm.command(node, PROGRAM)
     assert command[0] == "srun"
@@ -89,16 +86,14 @@ def test_slurm_runs_one_step_on_the_node_alongside_others_only_where_it_does_lit
     assert own.index("-N2") < own.index("--mpi=pmix") < own.index("--nodes=1")
 
 
-def test_slurm_takes_addresses_from_its_nodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slurm_takes_addresses_from_its_nodes(tmp_path, monkeypatch):
     tool(tmp_path, "scontrol", "echo NodeName=n1 Arch=x NodeAddr=10.0.0.7 CPUs=1")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     addresses = [host.address for host in SlurmLauncher().resolve(hosts("n1,n2"))]
     assert addresses == ["10.0.0.7", "n2"]
 
 
-def test_the_example_for_ray_is_a_launcher() -> None:
+def test_the_example_for_ray_is_a_launcher():
     """What it runs needs Ray; it was tried by hand."""
     file = Path(__file__).parent.parent / "examples" / "ray_launcher.py"
     [launcher] = runpy.run_path(str(file))["pytest_dlperf_launchers"]("python3")
@@ -119,15 +114,15 @@ def test_the_example_for_ray_is_a_launcher() -> None:
     ids=["is not there", "fails", "hangs"],
 )
 def test_a_client_that_does_not_answer_is_told_with_the_option_that_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str | None, told: str
-) -> None:
+    tmp_path, monkeypatch, body, told
+):
     monkeypatch.setattr(launchers, "RESOLVE_LIMIT_S", 0.2 if body == "sleep 600" else 20.0)
     client = "no-such-ssh" if body is None else tool(tmp_path, "ssh", body)
     with pytest.raises(BrokenError, match=rf"{told}.*--dlperf-ssh"):
         SshLauncher([client]).resolve(hosts("a"))
 
 
-def test_locks_have_one_name_for_a_machine_whoever_gets_there() -> None:
+def test_locks_have_one_name_for_a_machine_whoever_gets_there():
     """As far as it plays one host only: on loopback, and locally, it plays several."""
     ssh, local = SshLauncher(), LocalLauncher()
     for text in ("localhost", socket.gethostname(), ADDRESS):
@@ -158,9 +153,7 @@ def test_locks_have_one_name_for_a_machine_whoever_gets_there() -> None:
         ([], ""),
     ],
 )
-def test_what_a_command_has_against_an_option_is_told_and_not_its_help(
-    words: list[str], told: str
-) -> None:
+def test_what_a_command_has_against_an_option_is_told_and_not_its_help(words, told):
     assert last_words(words) == told
 
 
@@ -175,18 +168,18 @@ class Pods(Launcher):
 
     name = "pods"
 
-    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+    def command(self, host, program, *, alongside=False):
         del host, alongside
         return list(program)
 
 
 def choose(
-    launcher: str | None = None,
-    hosts: str | None = None,
+    launcher=None,
+    hosts=None,
     *,
-    in_allocation: bool = False,
-    more: Sequence[Launcher] = (),
-) -> tuple[str, list[str]]:
+    in_allocation=False,
+    more=(),
+):
     settings = SimpleNamespace(
         launcher=launcher,
         places={"launcher": "--dlperf-launcher"},
@@ -198,7 +191,7 @@ def choose(
     return chosen.name, [host.name for host in found]
 
 
-def test_without_a_name_it_follows_from_the_hosts_and_the_allocation() -> None:
+def test_without_a_name_it_follows_from_the_hosts_and_the_allocation():
     assert choose() == ("local", [])
     assert choose(hosts="a,b") == ("ssh", ["a", "b"])
     assert choose(in_allocation=True) == ("slurm", ["n1", "n2"])
@@ -206,7 +199,7 @@ def test_without_a_name_it_follows_from_the_hosts_and_the_allocation() -> None:
     assert choose(hosts="a", more=[Pods()]) == ("ssh", ["a"])
 
 
-def test_this_machine_alone_is_reached_without_ssh() -> None:
+def test_this_machine_alone_is_reached_without_ssh():
     for name in ("localhost", "LOCALHOST:2", "127.0.0.1:8", socket.gethostname()):
         launcher, hosts = choose(hosts=name)
         assert (launcher, len(hosts)) == ("local", 1)
@@ -215,7 +208,7 @@ def test_this_machine_alone_is_reached_without_ssh() -> None:
     assert choose("ssh", "localhost") == ("ssh", ["localhost"])
 
 
-def test_a_launcher_that_is_named_is_taken() -> None:
+def test_a_launcher_that_is_named_is_taken():
     assert choose("local", in_allocation=True) == ("local", [])
     assert choose("ssh", in_allocation=True) == ("ssh", ["n1", "n2"])
     assert choose("pods", "a,b", more=[Pods()]) == ("pods", ["a", "b"])
@@ -231,8 +224,6 @@ def test_a_launcher_that_is_named_is_taken() -> None:
         (None, (Pods(), Pods()), "'pods' is already registered"),
     ],
 )
-def test_one_that_cannot_work_is_a_usage_error(
-    launcher: str | None, more: Sequence[Launcher], told: str
-) -> None:
+def test_one_that_cannot_work_is_a_usage_error(launcher, more, told):
     with pytest.raises(UsageError, match=told):
         choose(launcher, more=more)

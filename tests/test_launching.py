@@ -1,19 +1,16 @@
 """Cases that are launched: measured once, judged by what the trainer did."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from suites import Suite
 from trainers import CASES, SYSTEM, TinySystem
 
 pytestmark = pytest.mark.end_to_end
 
 
-def test_each_case_is_launched_once_per_session(suite: Suite, workers: list[str]) -> None:
+def test_each_case_is_launched_once_per_session(suite, workers):
     """Throughput, speedup and the reference of two speedups ask for the same measurements."""
     tiny = TinySystem(suite)
 
@@ -37,7 +34,7 @@ def test_each_case_is_launched_once_per_session(suite: Suite, workers: list[str]
     assert {case["metrics"]["throughput"]["verdict"] for case in judged.values()} == {"no_baseline"}
 
 
-def test_the_reference_of_a_speedup_is_launched_when_it_was_not_selected(suite: Suite) -> None:
+def test_the_reference_of_a_speedup_is_launched_when_it_was_not_selected(suite):
     tiny = TinySystem(suite)
 
     _, results = suite.judge("-k", "speedup and tiny and 2n1g", cluster="local")
@@ -49,7 +46,7 @@ def test_the_reference_of_a_speedup_is_launched_when_it_was_not_selected(suite: 
     )
 
 
-def test_logs_lie_in_the_benchmark_s_tree_and_can_be_judged_again(suite: Suite) -> None:
+def test_logs_lie_in_the_benchmark_s_tree_and_can_be_judged_again(suite):
     TinySystem(suite)
     runs = suite.path / "night"
 
@@ -79,7 +76,7 @@ def test_logs_lie_in_the_benchmark_s_tree_and_can_be_judged_again(suite: Suite) 
     assert read["ignored_logs"] == []
 
 
-def test_a_trainer_that_dies_in_training_has_failed(suite: Suite) -> None:
+def test_a_trainer_that_dies_in_training_has_failed(suite):
     tiny = TinySystem(suite)
     tiny.behave("0.01 die-at-6")
 
@@ -95,7 +92,7 @@ def test_a_trainer_that_dies_in_training_has_failed(suite: Suite) -> None:
     result.stdout.fnmatch_lines(["failed*: throughput; *"])
 
 
-def test_a_trainer_that_stops_early_without_an_error_is_invalid(suite: Suite) -> None:
+def test_a_trainer_that_stops_early_without_an_error_is_invalid(suite):
     tiny = TinySystem(suite)
     trainer = tiny.folder / "train.py"
     trainer.write_text(trainer.read_text(encoding="utf-8").replace("exit(7)", "exit(0)"))
@@ -106,7 +103,7 @@ def test_a_trainer_that_stops_early_without_an_error_is_invalid(suite: Suite) ->
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "invalid"
 
 
-def test_what_is_not_installed_skips_and_says_how_to_get_it(suite: Suite) -> None:
+def test_what_is_not_installed_skips_and_says_how_to_get_it(suite):
     tiny = TinySystem(suite)
     file = suite.path / "bench_tests" / "systems" / "own.yaml"
     needs = "  requires_modules: [no_such_module]\n  install_hint: buy it\n  time_limit_s:"
@@ -119,7 +116,7 @@ def test_what_is_not_installed_skips_and_says_how_to_get_it(suite: Suite) -> Non
     result.stdout.fnmatch_lines([f"*tiny-mlp needs the Python module no_such_module: {how}*"])
 
 
-def test_runs_work_where_the_cluster_says_and_leave_nothing(suite: Suite) -> None:
+def test_runs_work_where_the_cluster_says_and_leave_nothing(suite):
     TinySystem(suite, launch=['working_directory: "{scratch_directory}"'])
     disk = suite.path / "disk"
     cluster = suite.path / "baselines" / "local"
@@ -141,14 +138,14 @@ def test_runs_work_where_the_cluster_says_and_leave_nothing(suite: Suite) -> Non
     assert list(disk.iterdir()) == []
 
 
-def test_the_number_of_repeats_can_be_chosen(suite: Suite) -> None:
+def test_the_number_of_repeats_can_be_chosen(suite):
     tiny = TinySystem(suite)
     suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "2")
     assert tiny.starts() == ["1n1g 0 1", "1n1g 0 2"]
 
 
 @pytest.mark.slow
-def test_a_killed_worker_does_not_mix_two_runs(suite: Suite) -> None:
+def test_a_killed_worker_does_not_mix_two_runs(suite):
     """The next worker measures again, and what the dead one left is kept apart."""
     tiny = TinySystem(suite)
     trainer = tiny.folder / "train.py"
@@ -180,7 +177,7 @@ def test_a_killed_worker_does_not_mix_two_runs(suite: Suite) -> None:
         assert [run["status"] for run in case["measurement"]["runs"]] == ["ok"] * 3
 
 
-def test_a_node_that_trains_on_alone_has_not_been_measured(suite: Suite) -> None:
+def test_a_node_that_trains_on_alone_has_not_been_measured(suite):
     """Node 1 dies at once; node 0 does not wait for it and ends well."""
     tiny = TinySystem(suite)
     tiny.behave("0.01 second-node-dies")

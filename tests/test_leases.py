@@ -1,7 +1,5 @@
 """Hosts are leased to whole gangs, to one at a time, and freed when a process dies."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -9,20 +7,18 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
 
 import pytest
 
-from pytest_dlperf.launch.hosts import Host, parse_hosts
+from pytest_dlperf.launch.hosts import parse_hosts
 from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.model.errors import BrokenError
 
 # Leases what its arguments say, tells each step in a line, and releases at the next line of its
 # input. It ends by itself if a test hangs.
-PARTY: Final = """
+PARTY = """
 import signal, subprocess, sys
 from pathlib import Path
 from pytest_dlperf.launch.hosts import parse_hosts
@@ -53,7 +49,7 @@ tell("over")
 """
 
 # Leases at random until its input ends; a line when it has something, a line before it gives back.
-CROWD: Final = """
+CROWD = """
 import random, signal, sys, time
 from pathlib import Path
 from pytest_dlperf.launch.hosts import parse_hosts
@@ -79,7 +75,7 @@ with open(log, "a", buffering=1) as lines:
 
 # Kills a copy of itself in front of its first, its second, … operation on files of the pool, while
 # it has leased one host; after each the other hosts have to be free and that one must not be.
-KILLED: Final = """
+KILLED = """
 import os, signal, sys
 from pathlib import Path
 from pytest_dlperf.launch.hosts import parse_hosts
@@ -128,14 +124,14 @@ print(step)
 """
 
 
-def hosts_of(text: str) -> tuple[Host, ...]:
+def hosts_of(text):
     return parse_hosts(text, place="test")
 
 
 class Party:
     """A process of its own that leases hosts."""
 
-    def __init__(self, folder: Path, names: str, nodes: int, devices: int, **how: bool) -> None:
+    def __init__(self, folder, names, nodes, devices, **how):
         exclusive = "exclusive" if how.get("exclusive", True) else "shared"
         child = "child" if how.get("child") else ""
         self.process = subprocess.Popen(
@@ -155,44 +151,41 @@ class Party:
             text=True,
         )
 
-    def line(self) -> str:
-        assert self.process.stdout is not None
+    def line(self):
         return self.process.stdout.readline().rstrip("\n")
 
-    def says(self, word: str) -> str:
+    def says(self, word):
         """The rest of the next line, which has to begin with this word."""
         said, _, rest = self.line().partition(" ")
         assert said == word, (said, rest)
         return rest
 
-    def release(self) -> None:
-        assert self.process.stdin is not None
+    def release(self):
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         self.says("over")
         assert self.process.wait() == 0
 
-    def kill(self) -> None:
+    def kill(self):
         self.process.kill()
         self.process.wait()
 
-    def close(self) -> None:
+    def close(self):
         self.kill()
         for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
             pipe.close()
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return tmp_path / "pool"
 
 
 @pytest.fixture
-def party(folder: Path) -> Iterator[Callable[..., Party]]:
+def party(folder):
     parties = []
 
-    def start(names: str, nodes: int = 1, devices: int = 8, **how: bool) -> Party:
+    def start(names, nodes=1, devices=8, **how):
         parties.append(Party(folder, names, nodes, devices, **how))
         return parties[-1]
 
@@ -201,22 +194,22 @@ def party(folder: Path) -> Iterator[Callable[..., Party]]:
         each.close()
 
 
-def refuse(text: str) -> None:
+def refuse(text):
     raise AssertionError(text)
 
 
-def all_free(folder: Path, names: str) -> bool:
+def all_free(folder, names):
     """Whether nobody holds any of these hosts."""
     hosts = hosts_of(names)
     with HostPool(folder).leased(hosts, nodes=len(hosts), devices=1, on_wait=refuse) as leases:
         return len(leases) == len(hosts)
 
 
-def overlaps(logs: list[Path], ends: dict[Path, int]) -> list[tuple[object, ...]]:
+def overlaps(logs, ends):
     """Uses of a device that meet, by the lines of a crowd; ``ends`` is when one was killed."""
-    uses: dict[tuple[str, int], list[tuple[int, int, str]]] = defaultdict(list)
+    uses = defaultdict(list)
     for log in logs:
-        open_uses: list[tuple[int, list[tuple[str, int]]]] = []
+        open_uses = []
         lines = log.read_text(encoding="utf-8").splitlines()
         for line in [*lines, f"over - {ends.get(log, 0)}"]:
             word, _, moment, *rest = line.split()
@@ -229,7 +222,7 @@ def overlaps(logs: list[Path], ends: dict[Path, int]) -> list[tuple[object, ...]
                 for device in devices_used:
                     uses[device].append((begin, int(moment), log.name))
             open_uses = []
-    found: list[tuple[object, ...]] = []
+    found = []
     for device, intervals in uses.items():
         intervals.sort()
         found += [
@@ -239,7 +232,7 @@ def overlaps(logs: list[Path], ends: dict[Path, int]) -> list[tuple[object, ...]
     return found
 
 
-def test_an_exclusive_lease_takes_the_first_devices_of_the_first_hosts(folder: Path) -> None:
+def test_an_exclusive_lease_takes_the_first_devices_of_the_first_hosts(folder):
     with HostPool(folder).leased(hosts_of("a:8,b:4,c:8"), nodes=2, devices=4) as leases:
         assert [(lease.host.name, lease.device_ids) for lease in leases] == [
             ("a", (0, 1, 2, 3)),
@@ -247,7 +240,7 @@ def test_an_exclusive_lease_takes_the_first_devices_of_the_first_hosts(folder: P
         ]
 
 
-def test_shared_hosts_give_the_lowest_free_devices(folder: Path) -> None:
+def test_shared_hosts_give_the_lowest_free_devices(folder):
     pool = HostPool(folder)
     hosts = hosts_of("a:8")
     with (
@@ -257,9 +250,7 @@ def test_shared_hosts_give_the_lowest_free_devices(folder: Path) -> None:
         assert [lease.device_ids for lease in (*first, *second)] == [(0, 1), (2, 3, 4)]
 
 
-def test_devices_that_are_given_back_are_given_out_again(
-    folder: Path, party: Callable[..., Party]
-) -> None:
+def test_devices_that_are_given_back_are_given_out_again(folder, party):
     first, second = (party("a:4", 1, 1, exclusive=False) for _ in range(2))
     assert sorted((first.says("got"), second.says("got"))) == ["a=0", "a=1"]
     first.release()
@@ -268,7 +259,7 @@ def test_devices_that_are_given_back_are_given_out_again(
         assert leases[0].device_ids == (0, 1)
 
 
-def test_a_shared_host_that_is_full_is_waited_for(party: Callable[..., Party]) -> None:
+def test_a_shared_host_that_is_full_is_waited_for(party):
     first = party("a:4", 1, 3, exclusive=False)
     assert first.says("got") == "a=0,1,2"
     second = party("a:4", 1, 2, exclusive=False)
@@ -277,7 +268,7 @@ def test_a_shared_host_that_is_full_is_waited_for(party: Callable[..., Party]) -
     assert second.says("got") == "a=0,1"
 
 
-def test_who_wants_a_host_alone_waits_for_those_who_share_it(party: Callable[..., Party]) -> None:
+def test_who_wants_a_host_alone_waits_for_those_who_share_it(party):
     first = party("a:4", 1, 1, exclusive=False)
     first.says("got")
     second = party("a:4", 1, 1)
@@ -286,7 +277,7 @@ def test_who_wants_a_host_alone_waits_for_those_who_share_it(party: Callable[...
     second.says("got")
 
 
-def test_hosts_without_a_count_have_as_many_devices_as_are_wanted(folder: Path) -> None:
+def test_hosts_without_a_count_have_as_many_devices_as_are_wanted(folder):
     pool = HostPool(folder)
     hosts = hosts_of("a")
     with (
@@ -296,12 +287,12 @@ def test_hosts_without_a_count_have_as_many_devices_as_are_wanted(folder: Path) 
         assert leases[0].device_ids == tuple(range(2, 66))
 
 
-def test_a_host_is_one_host_however_its_address_is_written(party: Callable[..., Party]) -> None:
+def test_a_host_is_one_host_however_its_address_is_written(party):
     party("user@GPU1").says("got")
     assert "gpu1 held by process" in party("gpu1").says("waits")
 
 
-def test_who_waits_is_told_once_what_for(party: Callable[..., Party]) -> None:
+def test_who_waits_is_told_once_what_for(party):
     holder = party("a,b")
     holder.says("got")
     waiting = party("a,b", 2)
@@ -315,7 +306,7 @@ def test_who_waits_is_told_once_what_for(party: Callable[..., Party]) -> None:
     assert waiting.says("got") == "a=0,1,2,3,4,5,6,7 b=0,1,2,3,4,5,6,7"
 
 
-def test_a_large_gang_is_not_starved_by_small_ones(party: Callable[..., Party]) -> None:
+def test_a_large_gang_is_not_starved_by_small_ones(party):
     first = party("h[1-4]")
     first.says("got")
     gang = party("h[1-4]", 4)
@@ -331,15 +322,13 @@ def test_a_large_gang_is_not_starved_by_small_ones(party: Callable[..., Party]) 
     assert len({each.says("got") for each in (*small, late)}) == 4
 
 
-def test_who_wants_other_hosts_goes_ahead_of_those_who_wait(party: Callable[..., Party]) -> None:
+def test_who_wants_other_hosts_goes_ahead_of_those_who_wait(party):
     party("a").says("got")
     party("a,b", 2).says("waits")
     assert party("c,d").says("got").startswith("c=")
 
 
-def test_a_killed_holder_frees_its_hosts_though_its_child_lives(
-    folder: Path, party: Callable[..., Party]
-) -> None:
+def test_a_killed_holder_frees_its_hosts_though_its_child_lives(folder, party):
     holder = party("a,b", 2, child=True)
     child = int(holder.says("child"))
     holder.says("got")
@@ -355,7 +344,7 @@ def test_a_killed_holder_frees_its_hosts_though_its_child_lives(
     assert all_free(folder, "a,b")
 
 
-def test_a_killed_waiter_lets_others_pass(folder: Path, party: Callable[..., Party]) -> None:
+def test_a_killed_waiter_lets_others_pass(folder, party):
     holder = party("a")
     holder.says("got")
     gang = party("a,b", 2)
@@ -369,7 +358,7 @@ def test_a_killed_waiter_lets_others_pass(folder: Path, party: Callable[..., Par
     assert all_free(folder, "a,b")
 
 
-def test_a_lease_ends_when_its_block_raises(folder: Path) -> None:
+def test_a_lease_ends_when_its_block_raises(folder):
     with (
         pytest.raises(KeyboardInterrupt),
         HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1),
@@ -378,11 +367,11 @@ def test_a_lease_ends_when_its_block_raises(folder: Path) -> None:
     assert all_free(folder, "a")
 
 
-def test_who_gives_up_waiting_leaves_the_line(folder: Path, party: Callable[..., Party]) -> None:
+def test_who_gives_up_waiting_leaves_the_line(folder, party):
     holder = party("a")
     holder.says("got")
 
-    def give_up(_: str) -> None:
+    def give_up(_):
         raise TimeoutError
 
     with (
@@ -393,9 +382,7 @@ def test_who_gives_up_waiting_leaves_the_line(folder: Path, party: Callable[...,
     party("b").says("got")
 
 
-def test_who_has_waited_long_enough_is_told_who_holds_the_hosts(
-    folder: Path, party: Callable[..., Party]
-) -> None:
+def test_who_has_waited_long_enough_is_told_who_holds_the_hosts(folder, party):
     holder = party("a")
     holder.says("got")
     pool = HostPool(folder)
@@ -416,9 +403,7 @@ def test_who_has_waited_long_enough_is_told_who_holds_the_hosts(
 
 
 @pytest.mark.parametrize("content", [b"", bytes(range(256)), b"\n" * 100])
-def test_a_lock_whose_holder_is_not_legible_holds_all_the_same(
-    folder: Path, party: Callable[..., Party], content: bytes
-) -> None:
+def test_a_lock_whose_holder_is_not_legible_holds_all_the_same(folder, party, content):
     holder = party("a")
     holder.says("got")
     (folder / "a.lock").write_bytes(content)
@@ -431,7 +416,7 @@ def test_a_lock_whose_holder_is_not_legible_holds_all_the_same(
     waiting.says("got")
 
 
-def test_a_kill_in_front_of_any_file_operation_leaves_no_host_behind(folder: Path) -> None:
+def test_a_kill_in_front_of_any_file_operation_leaves_no_host_behind(folder):
     done = subprocess.run(
         [sys.executable, "-c", KILLED, folder], capture_output=True, text=True, check=False
     )
@@ -439,7 +424,7 @@ def test_a_kill_in_front_of_any_file_operation_leaves_no_host_behind(folder: Pat
     assert int(done.stdout) >= 8
 
 
-def crowd(folder: Path, log: Path, names: str, times: int, *how: str) -> subprocess.Popen[bytes]:
+def crowd(folder, log, names, times, *how):
     """Lease again and again: random numbers of the hosts, or with ``all`` each time all of them."""
     log.touch()
     seed = log.stem.lstrip("h")
@@ -448,7 +433,7 @@ def crowd(folder: Path, log: Path, names: str, times: int, *how: str) -> subproc
 
 
 @pytest.mark.slow
-def test_no_device_is_leased_twice_among_eight_processes(folder: Path, tmp_path: Path) -> None:
+def test_no_device_is_leased_twice_among_eight_processes(folder, tmp_path):
     logs = [tmp_path / f"{number}.log" for number in range(8)]
     # Every other one stands for a session that knows fewer of the hosts.
     processes = [
@@ -458,7 +443,7 @@ def test_no_device_is_leased_twice_among_eight_processes(folder: Path, tmp_path:
     assert [process.wait() for process in processes] == [0] * 8
     assert overlaps(logs, {}) == []
     for log in logs:
-        turns: dict[str, set[str]] = defaultdict(set)
+        turns = defaultdict(set)
         for line in log.read_text(encoding="utf-8").splitlines():
             word, turn, moment, *_ = line.split()
             turns[f"{word} {turn}"].add(moment)
@@ -467,9 +452,7 @@ def test_no_device_is_leased_twice_among_eight_processes(folder: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_none_of_three_large_gangs_is_starved_by_each_other_or_by_small_ones(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_none_of_three_large_gangs_is_starved_by_each_other_or_by_small_ones(folder, tmp_path):
     gangs = [crowd(folder, tmp_path / f"{number}.log", "h[1-4]:8", 3, "all") for number in range(3)]
     small = [
         crowd(folder, tmp_path / f"h{host}.log", f"h{host}:8", 1_000_000) for host in range(1, 5)
@@ -484,17 +467,15 @@ def test_none_of_three_large_gangs_is_starved_by_each_other_or_by_small_ones(
 
 
 @pytest.mark.slow
-def test_no_device_is_leased_twice_while_processes_are_killed_at_random(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_no_device_is_leased_twice_while_processes_are_killed_at_random(folder, tmp_path):
     """Each is killed after so many more leases, not seconds: a busy machine changes nothing."""
     chance = random.Random(7)  # noqa: S311 - no secret
-    processes: dict[Path, subprocess.Popen[bytes]] = {}
-    running: list[Path] = []
-    ends: dict[Path, int] = {}
+    processes = {}
+    running = []
+    ends = {}
     deadline = time.monotonic() + 100
 
-    def leases(logs: Iterable[Path]) -> list[Path]:
+    def leases(logs):
         """The log of each lease that was given."""
         counts = ((log, log.read_text(encoding="utf-8").count("got")) for log in logs)
         return [log for log, count in counts for _ in range(count)]
@@ -529,7 +510,7 @@ def test_no_device_is_leased_twice_while_processes_are_killed_at_random(
     assert all_free(folder, "h[1-3]:8")
 
 
-def test_the_folder_is_for_its_user_alone(folder: Path) -> None:
+def test_the_folder_is_for_its_user_alone(folder):
     with HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1):
         assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o777)
@@ -538,7 +519,7 @@ def test_the_folder_is_for_its_user_alone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "file"])
-def test_what_is_no_folder_of_the_user_is_refused(folder: Path, tmp_path: Path, kind: str) -> None:
+def test_what_is_no_folder_of_the_user_is_refused(folder, tmp_path, kind):
     if kind == "link":
         folder.symlink_to(tmp_path)
     else:

@@ -1,15 +1,10 @@
 """Trainers that write their steps into a file beside their output: ``log.file``."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
-from suites import Suite
 
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.files.yamlfile import YamlError
@@ -68,7 +63,7 @@ WORKER_FORMAT = """\
   format: {record: 'iter (?P<step>[0-9]+): .* time (?P<milliseconds>[0-9.]+)ms'}"""
 
 
-def json_system(suite: Suite, file: str) -> None:
+def json_system(suite, file):
     """A system of one device whose trainer writes lines of JSON."""
     text = SYSTEM.format(
         file=file, format=JSON_FORMAT, argument='"{scratch_directory}"', topology="1n1g"
@@ -76,21 +71,19 @@ def json_system(suite: Suite, file: str) -> None:
     _system(suite, JSON_TRAINER, text)
 
 
-def worker_system(suite: Suite, folder: str) -> None:
+def worker_system(suite, folder):
     """A system of two nodes of which the last writes a file of its rank."""
     file, argument = f"{folder}/workerlog.{{node_rank}}", f'"{folder}"'
     text = SYSTEM.format(file=file, format=WORKER_FORMAT, argument=argument, topology="2n1g")
     _system(suite, WORKER_TRAINER, text)
 
 
-def _system(suite: Suite, trainer: str, text: str) -> None:
+def _system(suite, trainer, text):
     (suite.path / "bench_tests" / "systems" / "trainer.py").write_text(trainer, encoding="utf-8")
     suite.system_file(text)
 
 
-def assert_is_measured(
-    case: dict[str, Any], samples: int, times: Callable[[str], list[float]]
-) -> None:
+def assert_is_measured(case, samples, times):
     """Hold the throughput of each run between those of its slowest and its fastest step."""
     for run in case["measurement"]["runs"]:
         assert run["status"] == "ok", run["reason"]
@@ -101,18 +94,18 @@ def assert_is_measured(
     assert len(case["measurement"]["runs"]) == 2
 
 
-def times_of_json(log: str) -> list[float]:
+def times_of_json(log):
     moments = [float(text) for text in re.findall(r'"time": ([0-9.]+)', log)]
     return [after - before for before, after in pairwise(moments)]
 
 
-def times_of_worker(log: str) -> list[float]:
+def times_of_worker(log):
     return [float(text) / 1000 for text in re.findall(r"time ([0-9.]+)ms", log)]
 
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("file", ["{scratch_directory}/metrics.jsonl", "{scratch_directory}/*l"])
-def test_a_trainer_that_writes_json_lines_is_measured(suite: Suite, file: str) -> None:
+def test_a_trainer_that_writes_json_lines_is_measured(suite, file):
     json_system(suite, file)
     _, results = suite.judge("-k", "tiny", cluster="local")
     [case] = results["cases"]
@@ -121,7 +114,7 @@ def test_a_trainer_that_writes_json_lines_is_measured(suite: Suite, file: str) -
 
 @pytest.mark.slow
 @pytest.mark.end_to_end
-def test_the_file_of_a_rank_is_measured_again_in_the_next_run(suite: Suite) -> None:
+def test_the_file_of_a_rank_is_measured_again_in_the_next_run(suite):
     worker_system(suite, "log")
     (suite.path / "log").mkdir()
     stale = "".join(f"iter {step}: loss 4.0, time 9.00ms\n" for step in range(20))
@@ -133,7 +126,7 @@ def test_the_file_of_a_rank_is_measured_again_in_the_next_run(suite: Suite) -> N
 
 @pytest.mark.end_to_end
 @pytest.mark.usefixtures("over_ssh")
-def test_files_on_distant_nodes_come_into_their_logs(suite: Suite) -> None:
+def test_files_on_distant_nodes_come_into_their_logs(suite):
     worker_system(suite, "{scratch_directory}")
     _, results = suite.judge("-k", "tiny", cluster="local")
     [case] = results["cases"]
@@ -147,7 +140,7 @@ def test_files_on_distant_nodes_come_into_their_logs(suite: Suite) -> None:
 
 
 @pytest.mark.end_to_end
-def test_a_file_that_never_comes_is_named(suite: Suite) -> None:
+def test_a_file_that_never_comes_is_named(suite):
     json_system(suite, "metrics.json")
     _, results = suite.judge("-k", "tiny", "--dlperf-repeats", "1", cluster="local")
     [case] = results["cases"]
@@ -157,13 +150,13 @@ def test_a_file_that_never_comes_is_named(suite: Suite) -> None:
 
 
 @pytest.mark.end_to_end
-def test_a_dry_run_shows_the_file(suite: Suite) -> None:
+def test_a_dry_run_shows_the_file(suite):
     worker_system(suite, "log")
     result = suite.run("-k", "tiny", "--dlperf-dry-run")
     result.stdout.fnmatch_lines(["*node 1 on *log/workerlog.1"])
 
 
-def test_a_mistake_in_the_file_s_name_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_mistake_in_the_file_s_name_is_told_with_its_line(tmp_path):
     text = SYSTEM.format(
         file="{scratch_folder}/log", format=JSON_FORMAT, argument="x", topology="1n1g"
     )

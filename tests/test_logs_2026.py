@@ -4,54 +4,49 @@ Each test has a trainer's real line. Where no log of a whole run is at hand, lin
 real one for a run whose numbers are known: see ``TIMES``.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
 from textwrap import indent
-from typing import Final
 
 import pytest
 from judged_logs import judged
-from suites import Suite
 
-from pytest_dlperf.model.measurement import Run, RunStatus
+from pytest_dlperf.model.measurement import RunStatus
 
 pytestmark = pytest.mark.in_process
 
-DATA: Final = Path(__file__).parent / "data" / "logs"
+DATA = Path(__file__).parent / "data" / "logs"
 
-TIMES: Final = [2.0] * 5 + [0.4, 0.6] * 8
+TIMES = [2.0] * 5 + [0.4, 0.6] * 8
 """Seconds of steps 1 to 21.
 
 Measured are steps 6 to 15. They take 5 s, so that a global batch of 8 makes 10 x 8 / 5 s = 16
 samples/s, or with 512 tokens each 8192 tokens/s. The mean of their ten speeds is another number,
 16.67 samples/s, and so is the mean since the start, at step 15 with its 15 s: 8 samples/s.
 """
-ENDS: Final = list(accumulate(TIMES))
-START: Final = datetime(2026, 5, 18, 16, 4, 46)  # noqa: DTZ001 - logs tell no zone
-STAMPS: Final = [START + timedelta(seconds=end) for end in ENDS]
-BATCH: Final = 8
-SAMPLES: Final = 16.0
-TOKENS: Final = 8192.0
+ENDS = list(accumulate(TIMES))
+START = datetime(2026, 5, 18, 16, 4, 46)  # noqa: DTZ001 - logs tell no zone
+STAMPS = [START + timedelta(seconds=end) for end in ENDS]
+BATCH = 8
+SAMPLES = 16.0
+TOKENS = 8192.0
 
-WINDOW: Final = "warmup_steps: 5, measured_steps: 10"
-TWO_DEVICES: Final = "precision: bf16, global_batch: 8, topologies: [1n2g]"
-IN_TOKENS: Final = "precision: bf16, global_batch: 8, sequence_length: 512, topologies: [1n2g]"
+WINDOW = "warmup_steps: 5, measured_steps: 10"
+TWO_DEVICES = "precision: bf16, global_batch: 8, topologies: [1n2g]"
+IN_TOKENS = "precision: bf16, global_batch: 8, sequence_length: 512, topologies: [1n2g]"
 
 
 def read(  # noqa: PLR0913 - a system file has these sides
-    tmp_path: Path,
-    log_format: str,
-    *logs: str | Path,
-    case: str = TWO_DEVICES,
-    window: str = WINDOW,
-    unit: str = "samples/s",
-    more: str = "",
-) -> Run:
+    tmp_path,
+    log_format,
+    *logs,
+    case=TWO_DEVICES,
+    window=WINDOW,
+    unit="samples/s",
+    more="",
+):
     """What ``--dlperf-logs`` gives of a run: a log or a file of each node, node 0's first.
 
     ``log_format`` is what the system file says below ``log`` behind the name.
@@ -62,8 +57,8 @@ def read(  # noqa: PLR0913 - a system file has these sides
 
 
 def system_text(  # noqa: PLR0913 - as above
-    file: Path, log_format: str, *, case: str, window: str, unit: str, more: str = ""
-) -> None:
+    file, log_format, *, case, window, unit, more=""
+):
     """Write a system file."""
     file.write_text(
         f"framework: trainer\nmodel: llama\nunit: {unit}\nlog:\n  name: run\n"
@@ -72,29 +67,29 @@ def system_text(  # noqa: PLR0913 - as above
     )
 
 
-def record(pattern: str, **more: str) -> str:
+def record(pattern, **more):
     """Declare a format by the pattern of its records."""
     lines = (f"  {key}: {value}\n" for key, value in more.items())
     quoted = pattern.replace("'", "''")
     return f"format:\n  record: '{quoted}'\n{''.join(lines)}"
 
 
-def throughput(run: Run) -> float:
+def throughput(run):
     assert run.status is RunStatus.OK, run.reason
     return run.metrics["throughput"]
 
 
-def refusal(run: Run) -> str:
+def refusal(run):
     assert run.status is RunStatus.INVALID, run.metrics
     return str(run.reason)
 
 
-def of_steps(line: Callable[[int], str], every: int = 1) -> str:
+def of_steps(line, every=1):
     """A log with a line for each step, or for every so many."""
     return "".join(f"{line(step)}\n" for step in range(every, len(TIMES) + 1, every))
 
 
-def mean_since(step: int, every: int) -> float:
+def mean_since(step, every):
     """The mean time of the steps since the line before."""
     return sum(TIMES[step - every : step]) / every
 
@@ -107,7 +102,7 @@ TITAN_TPS = record(
 )
 
 
-def test_torchtitan_with_its_colours(tmp_path: Path) -> None:
+def test_torchtitan_with_its_colours(tmp_path):
     """A real run: steps 7 to 20 took from 22:25:44.996 to 22:26:05.556, 256 tokens each."""
     run = read(
         tmp_path,
@@ -124,7 +119,7 @@ def test_torchtitan_with_its_colours(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------- Megatron, NeMo
 
 
-def megatron(step: int, every: int = 1) -> str:
+def megatron(step, every=1):
     took_ms = mean_since(step, every) * 1000
     return (
         f" [{STAMPS[step - 1]:%Y-%m-%d %H:%M:%S.%f}] iteration {step:8}/     100 | "
@@ -135,14 +130,14 @@ def megatron(step: int, every: int = 1) -> str:
     )
 
 
-MEGATRON: Final = record(
+MEGATRON = record(
     r"iteration +(?P<step>[0-9]+)/.*time per iteration \(ms\): (?P<milliseconds>[0-9.]+) ",
     covers="since_last",
     facts="{global_batch: 'global batch size: +([0-9]+) '}",
 )
 
 
-def test_megatron_of_several_nodes_prints_on_the_last(tmp_path: Path) -> None:
+def test_megatron_of_several_nodes_prints_on_the_last(tmp_path):
     """The line of the memory comes from the first rank, that of the step from the last."""
     memory = (
         "[Rank 0] (after 10 iterations) memory (MB) | allocated: 7000.0 | max allocated: 9431.5 | "
@@ -163,7 +158,7 @@ def test_megatron_of_several_nodes_prints_on_the_last(tmp_path: Path) -> None:
     assert run.metrics["peak_memory"] == 9431.5
 
 
-def test_megatron_bridge_by_the_line_of_the_first_rank(tmp_path: Path) -> None:
+def test_megatron_bridge_by_the_line_of_the_first_rank(tmp_path):
     """It says no step, so that records are counted: one every 5 steps."""
     log = of_steps(
         lambda step: (
@@ -177,7 +172,7 @@ def test_megatron_bridge_by_the_line_of_the_first_rank(tmp_path: Path) -> None:
     assert throughput(read(tmp_path, counted, log)) == pytest.approx(SAMPLES)
 
 
-def automodel(step: int) -> str:
+def automodel(step):
     tps = BATCH * 512 / TIMES[step - 1]
     return (
         f"step {step} | epoch 0 | loss 3.2120 | grad_norm 1.1250 | lr 1.00e-05 | mem 21.06 GiB | "
@@ -185,7 +180,7 @@ def automodel(step: int) -> str:
     )
 
 
-def test_nemo_automodel_s_tokens_are_no_samples(tmp_path: Path) -> None:
+def test_nemo_automodel_s_tokens_are_no_samples(tmp_path):
     log_format = record(r"step (?P<step>[0-9]+) .* tps (?P<samples_per_second>[0-9.]+)\(")
     assert "tokens_per_second" in refusal(read(tmp_path, log_format, of_steps(automodel)))
 
@@ -193,7 +188,7 @@ def test_nemo_automodel_s_tokens_are_no_samples(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------- Lightning
 
 
-def lightning_bar(step: int) -> str:
+def lightning_bar(step):
     """With a bar of tqdm, whose speed is a moving mean and whose clock has seconds."""
     minutes, seconds = divmod(int(ENDS[step - 1] * 20), 60)
     return (
@@ -205,18 +200,18 @@ def lightning_bar(step: int) -> str:
 BAR_ELAPSED = record(r" (?P<step>[0-9]+)/[0-9]+ \[(?P<elapsed_seconds>[0-9:]+)<")
 
 
-def test_a_bar_by_its_clock(tmp_path: Path) -> None:
+def test_a_bar_by_its_clock(tmp_path):
     """Twenty times as slow as ``TIMES``: both ends are at whole seconds, up to 1 s in 100 s."""
     run = read(tmp_path, BAR_ELAPSED, of_steps(lightning_bar))
     assert throughput(run) == pytest.approx(SAMPLES / 20, rel=0.01)
 
 
-def test_a_bar_s_iterations_are_no_samples(tmp_path: Path) -> None:
+def test_a_bar_s_iterations_are_no_samples(tmp_path):
     by_speed = record(r" (?P<step>[0-9]+)/[0-9]+ \[.*, +(?P<samples_per_second>[0-9.]+)it/s")
     assert "samples_per_second" in refusal(read(tmp_path, by_speed, of_steps(lightning_bar)))
 
 
-def test_lightning_writes_csv(tmp_path: Path) -> None:
+def test_lightning_writes_csv(tmp_path):
     """A real run with ``ThroughputMonitor``, whose file came into the log by ``log.file``.
 
     After four steps there are more columns. Step 15 ended after 2.2126391 s, step 45 after
@@ -235,19 +230,19 @@ def test_lightning_writes_csv(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------- DeepSpeed
 
 
-DEEPSPEED: Final = DATA / "deepspeed_1n2g.log"
-DEEPSPEED_CASE: Final = "precision: bf16, batch_per_device: 8, topologies: [1n2g]"
-DEEPSPEED_SPEED: Final = "global_step=(?P<step>[0-9]+), .*{}=(?P<samples_per_second>[0-9.]+)"
-DEEPSPEED_WINDOW: Final = "warmup_steps: 5, measured_steps: 15"
+DEEPSPEED = DATA / "deepspeed_1n2g.log"
+DEEPSPEED_CASE = "precision: bf16, batch_per_device: 8, topologies: [1n2g]"
+DEEPSPEED_SPEED = "global_step=(?P<step>[0-9]+), .*{}=(?P<samples_per_second>[0-9.]+)"
+DEEPSPEED_WINDOW = "warmup_steps: 5, measured_steps: 15"
 
 
-def test_deepspeed_prints_nothing_by_default(tmp_path: Path) -> None:
+def test_deepspeed_prints_nothing_by_default(tmp_path):
     by_speed = record(DEEPSPEED_SPEED.format("CurrSamplesPerSec"))
     log = "DeepSpeed deepspeed.ops.comm.deepspeed_shm_comm_op built successfully\n"
     assert "no line of the log matches" in refusal(read(tmp_path, by_speed, log))
 
 
-def test_deepspeed_by_its_stamps(tmp_path: Path) -> None:
+def test_deepspeed_by_its_stamps(tmp_path):
     """Step 5 ended at 14.609, step 15 at 14.956: 10 steps of 16 samples.
 
     The line of ``step=0`` counts as a step, so that the window ends before ``step=20``.
@@ -260,18 +255,18 @@ def test_deepspeed_by_its_stamps(tmp_path: Path) -> None:
 # -------------------------------------------------------- Hugging Face: Trainer, Accelerate
 
 
-HF_CASE: Final = "precision: fp32, batch_per_device: 4, sequence_length: 128, topologies: [1n2g]"
-HF_TOKENS: Final = DATA / "hf_trainer_1n2g_tokens.log"
+HF_CASE = "precision: fp32, batch_per_device: 4, sequence_length: 128, topologies: [1n2g]"
+HF_TOKENS = DATA / "hf_trainer_1n2g_tokens.log"
 
 
-def test_hugging_face_trainer_by_its_running_time(tmp_path: Path) -> None:
+def test_hugging_face_trainer_by_its_running_time(tmp_path):
     """Its dicts say no step; step 5 ended after 0.8792 s, step 15 after 2.751 s."""
     by_time = "format: {json: {elapsed_seconds: train_runtime}, where: {loss: '*'}, step: count}"
     run = read(tmp_path, by_time, HF_TOKENS, case=HF_CASE)
     assert throughput(run) == pytest.approx(10 * 8 / (2.751 - 0.8792))
 
 
-def test_hugging_face_trainer_s_speed_is_a_mean_since_the_start(tmp_path: Path) -> None:
+def test_hugging_face_trainer_s_speed_is_a_mean_since_the_start(tmp_path):
     """Tokens per second up to steps 5 and 15 give the time between, as far as 4 digits go."""
     by_speed = "format: {json: {tokens_per_second: train_tokens_per_second}, step: count}"
     case = {"case": HF_CASE, "unit": "tokens/s"}
@@ -280,13 +275,13 @@ def test_hugging_face_trainer_s_speed_is_a_mean_since_the_start(tmp_path: Path) 
     assert throughput(run) == pytest.approx(1024 * 10 / (2.751 - 0.8792), rel=2e-3)
 
 
-def test_hugging_face_trainer_s_bar_is_no_measure(tmp_path: Path) -> None:
+def test_hugging_face_trainer_s_bar_is_no_measure(tmp_path):
     by_clock = record(r"\| (?P<step>[0-9]+)/[0-9]+ \[(?P<elapsed_seconds>[0-9:]+)<")
     run = read(tmp_path, by_clock, DATA / "hf_trainer_1n2g_bar.log")
     assert "stands twice" in refusal(run)
 
 
-def test_hugging_face_trainer_with_the_callback_of_this_package(tmp_path: Path) -> None:
+def test_hugging_face_trainer_with_the_callback_of_this_package(tmp_path):
     """Two nodes: from step 5, 1795300670.419, to step 15, on rank 0's own clock."""
     nodes = [DATA / f"hf_trainer_2n1g_node{node}.log" for node in range(2)]
     run = read(
@@ -302,7 +297,7 @@ def test_hugging_face_trainer_with_the_callback_of_this_package(tmp_path: Path) 
     assert throughput(run) == pytest.approx(10 * 8 / (end - begin))
 
 
-def test_accelerate_prints_nothing_per_step(tmp_path: Path) -> None:
+def test_accelerate_prints_nothing_per_step(tmp_path):
     log_format = record("step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s")
     assert "Accelerate example" in refusal(read(tmp_path, log_format, DATA / "accelerate_1n2g.log"))
 
@@ -310,12 +305,12 @@ def test_accelerate_prints_nothing_per_step(tmp_path: Path) -> None:
 # -------------------------------------------------------------------- vision: timm, torchvision
 
 
-TIMM: Final = DATA / "timm_1n2g_b4.log"
-TIMM_CASE: Final = "precision: fp32, batch_per_device: 4, topologies: [1n2g]"
-TIMM_WINDOW: Final = "warmup_steps: 4, measured_steps: 20"
+TIMM = DATA / "timm_1n2g_b4.log"
+TIMM_CASE = "precision: fp32, batch_per_device: 4, topologies: [1n2g]"
+TIMM_WINDOW = "warmup_steps: 4, measured_steps: 20"
 
 
-def test_timm_prints_the_last_update(tmp_path: Path) -> None:
+def test_timm_prints_the_last_update(tmp_path):
     """4 steps took 4 x 0.573 s, 24 steps 24 x 0.730 s, as the second number says."""
     known = 20 * 8 / (24 * 0.730 - 4 * 0.573)
     begin = r"Train: (?P<epoch>[0-9]+) \[ *(?P<step>[0-9]+)/.* Time: "
@@ -324,7 +319,7 @@ def test_timm_prints_the_last_update(tmp_path: Path) -> None:
     assert throughput(run) == pytest.approx(known, rel=2e-3)
 
 
-def torchvision(step: int, times: Sequence[float]) -> str:
+def torchvision(step, times):
     """``time`` is the mean of the last 20 steps, ``img/s`` is of one rank's last batch."""
     last = times[max(step - 20, 0) : step]
     return (
@@ -334,7 +329,7 @@ def torchvision(step: int, times: Sequence[float]) -> str:
     )
 
 
-def test_torchvision(tmp_path: Path) -> None:
+def test_torchvision(tmp_path):
     """Where every 20th step is printed, its means follow on each other: 40 steps took 20 s."""
     begin = r"Epoch: \[(?P<epoch>[0-9]+)\]  \[ *(?P<step>[0-9]+)/.* "
     time = begin + "time: (?P<seconds>[0-9.]+) "
@@ -348,7 +343,7 @@ def test_torchvision(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------- JAX
 
 
-def test_jax_runs_ahead_of_its_devices_at_first(tmp_path: Path) -> None:
+def test_jax_runs_ahead_of_its_devices_at_first(tmp_path):
     """A real run on two processes, 64 samples each: what it prints of steps 11 to 20."""
     took = 0.013 + 0.016 + 0.014 + 0.013 + 0.015 + 0.014 + 0.020 + 0.012 + 0.016 + 0.012
     by_time = record("completed step: (?P<step>[0-9]+), seconds: (?P<seconds>[0-9.]+)")
@@ -362,7 +357,7 @@ def test_jax_runs_ahead_of_its_devices_at_first(tmp_path: Path) -> None:
     assert throughput(run) == pytest.approx(10 * 128 / took)
 
 
-def test_easylm_prints_a_dictionary_over_several_lines(tmp_path: Path) -> None:
+def test_easylm_prints_a_dictionary_over_several_lines(tmp_path):
     """Where a line has both, it is a record; over several lines it is none."""
     by_step = "format: {json: {step: step, seconds: step_time}}"
     lines = [f"{{'step': {step},\n 'step_time': 0.5}}\n" for step in range(1, 22)]
@@ -374,7 +369,7 @@ def test_easylm_prints_a_dictionary_over_several_lines(tmp_path: Path) -> None:
 # ----------------------------------------------------------------- JSON of NVIDIA and MLPerf
 
 
-def test_dllogger_s_json(tmp_path: Path) -> None:
+def test_dllogger_s_json(tmp_path):
     log = of_steps(
         lambda step: (
             "DLLL "
@@ -392,7 +387,7 @@ def test_dllogger_s_json(tmp_path: Path) -> None:
     assert throughput(read(tmp_path, by_stamp, log)) == pytest.approx(SAMPLES, rel=1e-5)
 
 
-def mllog(step: int) -> str:
+def mllog(step):
     return "0: :::MLLOG " + json.dumps(
         {
             "namespace": "",
@@ -405,26 +400,24 @@ def mllog(step: int) -> str:
     )
 
 
-MLPERF: Final = (
-    "format: {json: {step: metadata.step, epoch_milliseconds: time_ms}, steps_in: samples}"
-)
+MLPERF = "format: {json: {step: metadata.step, epoch_milliseconds: time_ms}, steps_in: samples}"
 
 
-def test_mlperf_counts_samples_and_stamps_milliseconds(tmp_path: Path) -> None:
+def test_mlperf_counts_samples_and_stamps_milliseconds(tmp_path):
     log = of_steps(mllog, every=5)
     assert throughput(read(tmp_path, MLPERF, log)) == pytest.approx(SAMPLES)
     as_seconds = MLPERF.replace("epoch_milliseconds", "timestamp")
     assert "epoch_milliseconds" in refusal(read(tmp_path, as_seconds, log))
 
 
-def test_mlperf_s_only_line_is_no_window(tmp_path: Path) -> None:
+def test_mlperf_s_only_line_is_no_window(tmp_path):
     assert refusal(read(tmp_path, MLPERF, DATA / "mllog.log"))
 
 
 # ----------------------------------------------------------------------------- nanoGPT
 
 
-def test_nanogpt_s_milliseconds_are_no_seconds(tmp_path: Path) -> None:
+def test_nanogpt_s_milliseconds_are_no_seconds(tmp_path):
     log = of_steps(
         lambda step: (
             f"iter {step - 1}: loss 4.0863, time {TIMES[step - 1] * 1000:.2f}ms, mfu 12.30%"
@@ -438,7 +431,7 @@ def test_nanogpt_s_milliseconds_are_no_seconds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", ["s", "ms"])
-def test_modded_nanogpt_prints_the_time_since_the_start(tmp_path: Path, unit: str) -> None:
+def test_modded_nanogpt_prints_the_time_since_the_start(tmp_path, unit):
     factor, group = {"s": (1, "elapsed_seconds"), "ms": (1000, "elapsed_milliseconds")}[unit]
     log = of_steps(
         lambda step: (
@@ -453,7 +446,7 @@ def test_modded_nanogpt_prints_the_time_since_the_start(tmp_path: Path, unit: st
 # ------------------------------------------------------------------------ Paddle, OneFlow
 
 
-def test_paddlenlp(tmp_path: Path) -> None:
+def test_paddlenlp(tmp_path):
     """Steps 6 to 15: 128 samples each, in what ``interval_runtime`` of these lines adds up to."""
     by_speed = record(
         "global_step: (?P<step>[0-9]+), .*samples_per_second: (?P<samples_per_second>[0-9.]+)"
@@ -468,7 +461,7 @@ def test_paddlenlp(tmp_path: Path) -> None:
     assert throughput(run) == pytest.approx(10 * 128 / took, rel=2e-3)
 
 
-def test_paddleformers_by_tokens_and_device(tmp_path: Path) -> None:
+def test_paddleformers_by_tokens_and_device(tmp_path):
     log = of_steps(
         lambda step: (
             f"[{STAMPS[step - 1]:%Y-%m-%d %H:%M:%S},000] [    INFO] - loss: 1.07373798, "
@@ -489,7 +482,7 @@ def test_paddleformers_by_tokens_and_device(tmp_path: Path) -> None:
     assert throughput(read(tmp_path, by_steps, log)) == pytest.approx(SAMPLES, rel=1e-4)
 
 
-def test_libai_prints_means_since_the_start(tmp_path: Path) -> None:
+def test_libai_prints_means_since_the_start(tmp_path):
     log = of_steps(
         lambda step: (
             f"[{STAMPS[step - 1]:%m/%d %H:%M:%S} lb.utils.events]:  eta: 22:07:04  "
@@ -508,7 +501,7 @@ def test_libai_prints_means_since_the_start(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------ OLMo-core
 
 
-def test_olmo_core_by_the_stamp_of_its_first_line(tmp_path: Path) -> None:
+def test_olmo_core_by_the_stamp_of_its_first_line(tmp_path):
     """Its numbers follow on lines of their own: metrics, not times."""
     log = of_steps(
         lambda step: (
@@ -535,7 +528,7 @@ def test_olmo_core_by_the_stamp_of_its_first_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.end_to_end
-def test_a_log_of_slurm_is_judged_under_its_own_name(suite: Suite) -> None:
+def test_a_log_of_slurm_is_judged_under_its_own_name(suite):
     """The first run is measured; in the second, tensor parallelism is not that of the case."""
     system_text(
         suite.system_file(""),

@@ -1,14 +1,10 @@
 """What looks sound record by record, and is not: clocks that jump, means, damage at the ends."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
-from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
-from pathlib import Path
 
 import log_makers as make
 import pytest
@@ -29,7 +25,7 @@ TITAN = custom_format(
 PLAIN = custom_format("plain", record=r"(?P<timestamp>\d+-\d+-\d+ [\d:,]+) step (?P<step>\d+) ")
 
 
-def titan(times: Sequence[float], jumps: dict[int, float], said: Sequence[float]) -> str:
+def titan(times, jumps, said):
     """Lines with a time stamp, by a clock that jumps before some steps, and a speed."""
     now, lines = START, []
     for step, (time, by_speed) in enumerate(zip(times, said, strict=True), 1):
@@ -42,7 +38,7 @@ def titan(times: Sequence[float], jumps: dict[int, float], said: Sequence[float]
     return "".join(lines)
 
 
-def plain(times: Sequence[float]) -> str:
+def plain(times):
     stamps = (START + timedelta(seconds=each) for each in accumulate(times))
     lines = enumerate(stamps, 1)
     return "".join(f"{f'{now:%Y-%m-%d %H:%M:%S,%f}'[:-3]} step {k} done\n" for k, now in lines)
@@ -53,9 +49,7 @@ def plain(times: Sequence[float]) -> str:
 
 @pytest.mark.parametrize("jump_s", [3600.0, 30.0, 3.0])
 @pytest.mark.parametrize("step", [22, 57, 120])
-def test_a_clock_that_was_set_is_contradicted_by_the_speed_on_the_line(
-    tmp_path: Path, jump_s: float, step: int
-) -> None:
+def test_a_clock_that_was_set_is_contradicted_by_the_speed_on_the_line(tmp_path, jump_s, step):
     """Summer time begins, or a node finds its time server."""
     times = [STEP_S] * 130
     run = make.measured(tmp_path, titan(times, {step: jump_s}, times), TITAN, of=OF)
@@ -66,7 +60,7 @@ def test_a_clock_that_was_set_is_contradicted_by_the_speed_on_the_line(
     )
 
 
-def test_a_pause_that_the_speed_on_the_line_confirms_is_told(tmp_path: Path) -> None:
+def test_a_pause_that_the_speed_on_the_line_confirms_is_told(tmp_path):
     """100 steps take 25 s and the pause 60: 800 samples in 85 s."""
     times = [STEP_S] * 57 + [STEP_S + 60.0] + [STEP_S] * 70
     run = make.measured(tmp_path, titan(times, {}, times), TITAN, of=OF)
@@ -85,7 +79,7 @@ def test_a_pause_that_the_speed_on_the_line_confirms_is_told(tmp_path: Path) -> 
     ],
     ids=["two", "five", "at the end", "among less slow ones"],
 )
-def test_slow_steps_in_a_row_are_no_contradiction(tmp_path: Path, slow: dict[int, int]) -> None:
+def test_slow_steps_in_a_row_are_no_contradiction(tmp_path, slow):
     """The lines of all of them print how slow they were."""
     times = [STEP_S * slow.get(step, 1) for step in range(1, 131)]
     run = make.measured(tmp_path, titan(times, {}, times), TITAN, of=OF)
@@ -94,7 +88,7 @@ def test_slow_steps_in_a_row_are_no_contradiction(tmp_path: Path, slow: dict[int
 
 
 @pytest.mark.parametrize("jump_s", [0.0, 3600.0])
-def test_stamps_among_many_slow_steps(tmp_path: Path, jump_s: float) -> None:
+def test_stamps_among_many_slow_steps(tmp_path, jump_s):
     """More than are looked at one by one: what a line prints is compared with usual lines."""
     times = [STEP_S * (20 if step in range(300, 500) else 1) for step in range(1, 1031)]
     jumping = [time + jump_s * (step == 400) for step, time in enumerate(times, 1)]
@@ -117,8 +111,8 @@ def test_stamps_among_many_slow_steps(tmp_path: Path, jump_s: float) -> None:
 )
 @pytest.mark.parametrize(("jump_s", "is_refused"), [(3600.0, True), (40.0, True), (3.0, False)])
 def test_the_speed_on_lines_of_ones_own_contradicts_most_of_a_window(
-    tmp_path: Path, said: str, jump_s: float, is_refused: bool
-) -> None:
+    tmp_path, said, jump_s, is_refused
+):
     """A gap of less may be a checkpoint that the speed leaves out: it is told."""
     times = [STEP_S] * 70 + [STEP_S + jump_s] + [STEP_S] * 60
     lines = plain(times).splitlines()
@@ -139,7 +133,7 @@ def test_the_speed_on_lines_of_ones_own_contradicts_most_of_a_window(
 @pytest.mark.parametrize(
     "said", ["data 512 samples/s", "mean 512 samples/s", "took 0.25 s", "8 GiB/s"]
 )
-def test_what_is_none_of_a_step_contradicts_no_gap(tmp_path: Path, said: str) -> None:
+def test_what_is_none_of_a_step_contradicts_no_gap(tmp_path, said):
     times = [STEP_S] * 70 + [STEP_S + 600.0] + [STEP_S] * 60
     log = "".join(f"{line} {said}\n" for line in plain(times).splitlines())
     run = make.measured(tmp_path, log, PLAIN)
@@ -148,9 +142,7 @@ def test_what_is_none_of_a_step_contradicts_no_gap(tmp_path: Path, said: str) ->
 
 @pytest.mark.parametrize("pause_s", [3.0, 40.0, 600.0])
 @pytest.mark.parametrize("format_of", ["dlperf", "tf_models_bert", "plain"])
-def test_a_gap_that_nothing_contradicts_is_told(
-    tmp_path: Path, pause_s: float, format_of: str
-) -> None:
+def test_a_gap_that_nothing_contradicts_is_told(tmp_path, pause_s, format_of):
     """As where a run died and went on with the next step."""
     times = [STEP_S] * 70 + [STEP_S + pause_s] + [STEP_S] * 60
     log = plain(times) if format_of == "plain" else make.OF_ONE_RANK[format_of](times)
@@ -166,8 +158,8 @@ def test_a_gap_that_nothing_contradicts_is_told(
 @pytest.mark.parametrize("measured", [100, 1000])
 @pytest.mark.parametrize("buffer_size", [1000, 1 << 18])
 def test_stamps_that_are_not_read_one_by_one_are_looked_through(
-    tmp_path: Path, step: int, measured: int, buffer_size: int
-) -> None:
+    tmp_path, step, measured, buffer_size
+):
     """The speed on dllogger's lines is the same before and behind an hour that has not passed."""
     step += measured - 100 if step == 120 else 0
     times = [STEP_S] * (measured + 30)
@@ -182,7 +174,7 @@ def test_stamps_that_are_not_read_one_by_one_are_looked_through(
 
 
 @pytest.mark.parametrize("log_format", ["dllogger", "tf_models_bert"])
-def test_the_published_definition_is_told_of_gaps_as_well(tmp_path: Path, log_format: str) -> None:
+def test_the_published_definition_is_told_of_gaps_as_well(tmp_path, log_format):
     """The speed that dllogger prints contradicts; TensorFlow's trainer prints none."""
     times = [STEP_S] * 70 + [STEP_S + 3600.0] + [STEP_S] * 60
     says = {"said_s": STEP_S} if log_format == "dllogger" else {}
@@ -203,12 +195,12 @@ def test_the_published_definition_is_told_of_gaps_as_well(tmp_path: Path, log_fo
     ],
     ids=["uneven", "a checkpoint in ten", "one of four steps' time", "before the window"],
 )
-def test_steps_that_vary_are_no_gap(tmp_path: Path, times: Sequence[float]) -> None:
+def test_steps_that_vary_are_no_gap(tmp_path, times):
     run = make.measured(tmp_path, plain(times), PLAIN)
     assert (run.status, run.reason) == (RunStatus.OK, None)
 
 
-def test_stamps_of_whole_seconds_stand_together(tmp_path: Path) -> None:
+def test_stamps_of_whole_seconds_stand_together(tmp_path):
     times = [STEP_S] * 150
     stamps = (START + timedelta(seconds=each) for each in accumulate(times))
     log = "".join(f"{now:%Y-%m-%d %H:%M:%S} step {k} done\n" for k, now in enumerate(stamps, 1))
@@ -217,7 +209,7 @@ def test_stamps_of_whole_seconds_stand_together(tmp_path: Path) -> None:
     assert "pass from" not in str(run.reason)
 
 
-def test_a_gap_among_stamps_that_do_not_move_otherwise(tmp_path: Path) -> None:
+def test_a_gap_among_stamps_that_do_not_move_otherwise(tmp_path):
     """Steps of less than the second that stamps show, and an hour that has not passed."""
     hours = [2 if k < 70 else 3 for k in range(130)]
     log = "".join(f"2026-03-29 0{hour}:00:00 step {k} done\n" for k, hour in enumerate(hours, 1))
@@ -225,16 +217,14 @@ def test_a_gap_among_stamps_that_do_not_move_otherwise(tmp_path: Path) -> None:
     assert "3600 s pass from the stamp of step 70 to that of step 71" in str(run.reason)
 
 
-def every(interval: int, log: str) -> str:
+def every(interval, log):
     lines = log.splitlines(keepends=True)
     return "".join(line for step, line in enumerate(lines, 1) if step % interval == 0)
 
 
 @pytest.mark.parametrize("interval", [20, 25, 30, 40, 50])
 @pytest.mark.parametrize("step", [61, 99])
-def test_a_gap_among_few_stamps_is_held_against_those_outside(
-    tmp_path: Path, interval: int, step: int
-) -> None:
+def test_a_gap_among_few_stamps_is_held_against_those_outside(tmp_path, interval, step):
     """Every 50th step is printed: two stamps count, between which an hour has not passed."""
     times = [STEP_S] * 210
     right = make.measured(tmp_path, every(interval, plain(times)), PLAIN)
@@ -248,7 +238,7 @@ def test_a_gap_among_few_stamps_is_held_against_those_outside(
     assert "else it would be 512 samples/s" in str(told.reason)
 
 
-def test_two_stamps_alone_are_told(tmp_path: Path) -> None:
+def test_two_stamps_alone_are_told(tmp_path):
     run = make.measured(tmp_path, every(60, plain([STEP_S] * 120)), PLAIN)
     assert run.metrics == {"throughput": pytest.approx(512)}
     assert run.reason == (
@@ -264,9 +254,7 @@ def test_two_stamps_alone_are_told(tmp_path: Path) -> None:
     ("line", "before", "damaged"),
     [(20, "14:29:33", "14:09:33"), (20, "14:29:33", "03:29:33"), (120, "14:29:58", "14:59:58")],
 )
-def test_a_stamp_at_an_end_is_held_against_the_one_outside(
-    tmp_path: Path, line: int, before: str, damaged: str
-) -> None:
+def test_a_stamp_at_an_end_is_held_against_the_one_outside(tmp_path, line, before, damaged):
     """TensorFlow's: step 20 ends the warm-up, and step 120 the window."""
     lines = make.tf_models_bert([10.0] + [STEP_S] * 129).splitlines(keepends=True)
     assert f" {before}." in lines[line - 1]
@@ -277,7 +265,7 @@ def test_a_stamp_at_an_end_is_held_against_the_one_outside(
     assert f"it is damaged (line {line})" in str(run.reason)
 
 
-def test_a_damaged_date_at_the_end_of_the_window_of_plsc(tmp_path: Path) -> None:
+def test_a_damaged_date_at_the_end_of_the_window_of_plsc(tmp_path):
     """100 batches behind batch 50, whose record is the sixth: the last is the 16th."""
     lines = make.plsc([[500.0] * 30]).splitlines(keepends=True)
     lines[15] = lines[15].replace("2020-09-15", "2020-09-25")
@@ -302,23 +290,23 @@ KERAS_SINCE_START = custom_format(
 )
 
 
-def keras(step: int, seconds: float) -> str:
+def keras(step, seconds):
     """A bar like that of Keras, by which it is not known."""
     return f"{step:3}/500 [====>....] - left: 1:02 - {seconds * 1000:.0f}ms/step - loss: 2.3\n"
 
 
-def swift(step: int, seconds: float) -> str:
+def swift(step, seconds):
     return (
         json.dumps({"loss": 1.9, "step": step, "train_speed(iter/s)": round(1 / seconds, 6)}) + "\n"
     )
 
 
-def factory(step: int, seconds: float) -> str:
+def factory(step, seconds):
     speed = round(BATCH * 512 / seconds, 2)
     return json.dumps({"current_steps": step, "loss": 1.9, "throughput": speed}) + "\n"
 
 
-def means(times: Sequence[float]) -> list[float]:
+def means(times):
     return [total / count for count, total in enumerate(accumulate(times), 1)]
 
 
@@ -328,15 +316,13 @@ def means(times: Sequence[float]) -> list[float]:
     ids=["keras", "swift", "factory"],
 )
 @pytest.mark.parametrize("interval", [1, 10])
-def test_a_mean_since_the_start_is_seen_by_how_it_moves(
-    tmp_path: Path, log_format: object, line: Callable[[int, float], str], interval: int
-) -> None:
+def test_a_mean_since_the_start_is_seen_by_how_it_moves(tmp_path, log_format, line, interval):
     """A first step of 9 s, and others of about 0.12: the mean of step 70 is 0.247 s."""
     noise = random.Random(7)  # noqa: S311 - no secret
     times = [9.0, *(0.12 * noise.gauss(1, 0.02) for _ in range(150))]
     printed = enumerate(means(times), 1)
     log = "".join(line(step, each) for step, each in printed if step % interval == 0)
-    run = make.measured(tmp_path, log, log_format, of=OF)  # type: ignore[arg-type]
+    run = make.measured(tmp_path, log, log_format, of=OF)
     assert run.status is RunStatus.INVALID
     assert "moves as a mean of all steps so far does: it says 0.2" in str(run.reason)
     assert " a step adds 0.1" in str(run.reason)
@@ -349,33 +335,31 @@ def test_a_mean_since_the_start_is_seen_by_how_it_moves(
     ids=["keras", "swift", "factory"],
 )
 @pytest.mark.parametrize("interval", [20, 25, 30, 40])
-def test_means_of_few_records_are_held_against_those_outside(
-    tmp_path: Path, log_format: object, line: Callable[[int, float], str], interval: int
-) -> None:
+def test_means_of_few_records_are_held_against_those_outside(tmp_path, log_format, line, interval):
     """Three to five of them are in the window; those before and behind tell the rest."""
     noise = random.Random(7)  # noqa: S311 - no secret
     times = [9.0, *(0.12 * noise.gauss(1, 0.02) for _ in range(350))]
     log = "".join(line(step, each) for step, each in enumerate(means(times), 1))
-    run = make.measured(tmp_path, every(interval, log), log_format, of=OF)  # type: ignore[arg-type]
+    run = make.measured(tmp_path, every(interval, log), log_format, of=OF)
     assert "moves as a mean of all steps so far does: it says 0." in str(run.reason)
     assert " a step adds 0.1" in str(run.reason)
     cut = every(interval, "".join(log.splitlines(keepends=True)[:120]))
     if interval == 30:  # four records, and none beside
-        told = make.measured(tmp_path, cut, log_format, of=OF)  # type: ignore[arg-type]
+        told = make.measured(tmp_path, cut, log_format, of=OF)
         assert told.status is RunStatus.OK
         assert "may be a mean of all steps so far, which 4 records do not tell: it says 0.2" in str(
             told.reason
         )
 
 
-def test_what_the_message_says_reads_it_rightly(tmp_path: Path) -> None:
+def test_what_the_message_says_reads_it_rightly(tmp_path):
     """The mean of step 120 is (9 + 119 x 0.12) / 120 = 0.194 s, that of step 20 0.564."""
     log = "".join(keras(step, each) for step, each in enumerate(means([9.0] + [0.12] * 149), 1))
     run = make.measured(tmp_path, log, KERAS_SINCE_START, of=OF)
     assert run.metrics == {"throughput": pytest.approx(100 * BATCH / (120 * 0.194 - 20 * 0.564))}
 
 
-def of_each_step() -> dict[str, list[float]]:
+def of_each_step():
     """What single steps may take: all of it is true."""
     count = 150
     noise = random.Random(3)  # noqa: S311 - no secret
@@ -398,9 +382,7 @@ def of_each_step() -> dict[str, list[float]]:
 
 @pytest.mark.parametrize("times", of_each_step().values(), ids=of_each_step())
 @pytest.mark.parametrize("interval", [1, 10, 20, 25])
-def test_times_of_single_steps_do_not_move_so(
-    tmp_path: Path, times: Sequence[float], interval: int
-) -> None:
+def test_times_of_single_steps_do_not_move_so(tmp_path, times, interval):
     log = "".join(keras(step, each) for step, each in enumerate(times, 1) if step % interval == 0)
     run = make.measured(tmp_path, log, KERAS, of=OF)
     assert run.status is RunStatus.OK

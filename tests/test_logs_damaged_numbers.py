@@ -1,19 +1,15 @@
 """Numbers that have lost a digit or their decimal point."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import log_makers as make
 import pytest
 
 from pytest_dlperf.formats.log_format import custom_format
-from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
+from pytest_dlperf.model.measurement import Estimator, RunStatus
 
 STAMPS = custom_format("stamps", record=r"(?P<timestamp>[\d:.]+) it (?P<step>\d+)$")
 
 
-def refused(run: Run, text: str, line: int) -> None:
+def refused(run, text, line):
     assert run.status is RunStatus.INVALID
     assert repr(text) in (run.reason or "")
     assert (run.reason or "").endswith(f"(line {line})")
@@ -30,8 +26,8 @@ def refused(run: Run, text: str, line: int) -> None:
     ],
 )
 def test_a_shipped_trainer_prints_all_its_decimals(  # noqa: PLR0913, PLR0917 - a log and its damage
-    tmp_path: Path, name: str, text: str, damaged: str, line: int, estimator: Estimator
-) -> None:
+    tmp_path, name, text, damaged, line, estimator
+):
     log = make.OF_ONE_RANK[name]([0.5] * 70 + [float(text)] + [0.5] * 80)
     assert make.measured(tmp_path, log, name, estimator=estimator).status is RunStatus.OK
     assert log.count(text) >= 1
@@ -41,9 +37,7 @@ def test_a_shipped_trainer_prints_all_its_decimals(  # noqa: PLR0913, PLR0917 - 
 
 @pytest.mark.parametrize("step", [25, 125])
 @pytest.mark.parametrize("estimator", Estimator)
-def test_a_stamp_of_a_shipped_trainer_has_all_its_digits(
-    tmp_path: Path, step: int, estimator: Estimator
-) -> None:
+def test_a_stamp_of_a_shipped_trainer_has_all_its_digits(tmp_path, step, estimator):
     lines = make.dllogger([0.5] * 150).splitlines()
     stamp = lines[step - 1][4:30]
     for damaged in (stamp.replace(" 14", " 4"), stamp[:-1], stamp.replace(".", "")):
@@ -55,7 +49,7 @@ def test_a_stamp_of_a_shipped_trainer_has_all_its_digits(
 
 @pytest.mark.parametrize("interval", [1, 10])
 @pytest.mark.parametrize("step", [20, 70, 120])
-def test_a_date_that_lost_a_digit_of_its_hour(tmp_path: Path, interval: int, step: int) -> None:
+def test_a_date_that_lost_a_digit_of_its_hour(tmp_path, interval, step):
     mine = custom_format("mine", record=r"(?P<timestamp>\S+ \S+) it (?P<step>\d+)$")
     lines = [
         f"2021-02-21 12:{k // 60:02}:{k % 60:02},250 it {k}" for k in range(interval, 151, interval)
@@ -73,8 +67,8 @@ def test_a_date_that_lost_a_digit_of_its_hour(tmp_path: Path, interval: int, ste
     ("step", "damaged"),
     [(20, "4:00:10.0"), (20, "14:0:10.0"), (120, "14:1:00.0"), (120, "15:01:0.0")],
 )
-def test_a_stamp_at_an_end_that_lost_a_digit(tmp_path: Path, step: int, damaged: str) -> None:
-    def stamp(k: int) -> str:
+def test_a_stamp_at_an_end_that_lost_a_digit(tmp_path, step, damaged):
+    def stamp(k):
         seconds = k // 2 + (3600 if k > 119 else 0)
         return f"{14 + seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}.{k % 2 * 5}"
 
@@ -84,7 +78,7 @@ def test_a_stamp_at_an_end_that_lost_a_digit(tmp_path: Path, step: int, damaged:
     assert run.status is RunStatus.INVALID
 
 
-def test_a_last_stamp_without_its_point(tmp_path: Path) -> None:
+def test_a_last_stamp_without_its_point(tmp_path):
     log = make.dlperf([[0.5] * 150])
     stamp = f"{3.25 + 60:.6f}"
     run = make.measured(tmp_path, log.replace(stamp, stamp.replace(".", "")), "dlperf")
@@ -92,14 +86,14 @@ def test_a_last_stamp_without_its_point(tmp_path: Path) -> None:
     assert "it is damaged (line 120)" in (run.reason or "")
 
 
-def test_a_stamp_in_the_window_that_lost_a_digit_is_no_midnight(tmp_path: Path) -> None:
+def test_a_stamp_in_the_window_that_lost_a_digit_is_no_midnight(tmp_path):
     lines = [f"22:{10 + k // 60:02}:{k % 60:02}.5 it {k}" for k in range(1, 151)]
     lines[70] = lines[70].replace("22:", "2:", 1)
     run = make.measured(tmp_path, "\n".join(lines) + "\n", STAMPS)
     refused(run, lines[70].split()[0], 71)
 
 
-def test_elapsed_milliseconds_without_their_point(tmp_path: Path) -> None:
+def test_elapsed_milliseconds_without_their_point(tmp_path):
     record = r"it (?P<step>\d+) time:(?P<elapsed_milliseconds>[\d.]+)ms"
     mine = custom_format("mine", record=record)
     log = "".join(f"it {k} time:{1000 + 94.4 * k:.1f}ms\n" for k in range(1, 151))
@@ -111,7 +105,7 @@ def test_elapsed_milliseconds_without_their_point(tmp_path: Path) -> None:
     assert (run.reason or "").endswith("(line 120)")
 
 
-def test_a_stamp_may_grow_by_a_digit_in_a_pause(tmp_path: Path) -> None:
+def test_a_stamp_may_grow_by_a_digit_in_a_pause(tmp_path):
     times = [0.25] * 150
     times[119] = 20.0
     log = "".join(f"{65 + sum(times[:k])} it {k}\n" for k in range(1, 151))

@@ -1,9 +1,5 @@
 """The records at the two ends of a window: what a second witness is asked of."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import log_makers as make
 import pytest
 
@@ -15,14 +11,14 @@ TIMES = [0.5] * 150
 
 
 def lines_at_ends(  # noqa: PLR0913 - a log and everything that it is judged by
-    path: Path,
-    log: str,
-    name: str,
-    topology: str = "1n1g",
+    path,
+    log,
+    name,
+    topology="1n1g",
     *,
-    estimator: Estimator = Estimator.STEADY,
-    buffer_size: int = 1 << 18,
-) -> dict[str, tuple[int, str, int, str]]:
+    estimator=Estimator.STEADY,
+    buffer_size=1 << 18,
+):
     """The steps and the text of the first and the last record of each rank."""
     content = log.encode()
     (path / "run.log").write_bytes(content)
@@ -38,7 +34,7 @@ def lines_at_ends(  # noqa: PLR0913 - a log and everything that it is judged by
     assert reading.ends == {}
     reading.finish()
 
-    def line(offset: int) -> str:
+    def line(offset):
         return content[offset:].partition(b"\n")[0].decode()
 
     return {
@@ -48,7 +44,7 @@ def lines_at_ends(  # noqa: PLR0913 - a log and everything that it is judged by
 
 
 @pytest.mark.parametrize("buffer_size", [300, 4096, 1 << 18])
-def test_durations_begin_with_the_first_step_that_counts(tmp_path: Path, buffer_size: int) -> None:
+def test_durations_begin_with_the_first_step_that_counts(tmp_path, buffer_size):
     log = make.paddle_resnet(TIMES)
     ends = lines_at_ends(tmp_path, log, "paddle_resnet", buffer_size=buffer_size)
     ((first, begins, last, closes),) = ends.values()
@@ -58,7 +54,7 @@ def test_durations_begin_with_the_first_step_that_counts(tmp_path: Path, buffer_
 
 
 @pytest.mark.parametrize("buffer_size", [300, 4096, 1 << 18])
-def test_stamps_begin_where_the_window_does(tmp_path: Path, buffer_size: int) -> None:
+def test_stamps_begin_where_the_window_does(tmp_path, buffer_size):
     ends = lines_at_ends(tmp_path, make.dllogger(TIMES), "dllogger", buffer_size=buffer_size)
     ((first, begins, last, closes),) = ends.values()
     assert (first, last) == (25, 125)
@@ -66,7 +62,7 @@ def test_stamps_begin_where_the_window_does(tmp_path: Path, buffer_size: int) ->
     assert "Iteration: 125 " in closes
 
 
-def test_each_rank_that_names_itself_has_its_own(tmp_path: Path) -> None:
+def test_each_rank_that_names_itself_has_its_own(tmp_path):
     ends = lines_at_ends(tmp_path, make.dlperf([TIMES] * 2), "dlperf", "1n2g")
     assert {rank: (first, last) for rank, (first, _, last, _) in ends.items()} == {
         "rank 0": (20, 120),
@@ -75,7 +71,7 @@ def test_each_rank_that_names_itself_has_its_own(tmp_path: Path) -> None:
     assert all(f"rank={rank[-1]} step=20 " in begins for rank, (_, begins, _, _) in ends.items())
 
 
-def test_of_unnamed_ranks_the_last_record_of_a_step_counts(tmp_path: Path) -> None:
+def test_of_unnamed_ranks_the_last_record_of_a_step_counts(tmp_path):
     log = make.pytorch_imagenet([[0.5] * 150, [0.625] * 150], block=40)
     ((first, begins, last, closes),) = lines_at_ends(
         tmp_path, log, "pytorch_imagenet", "1n2g"
@@ -85,12 +81,12 @@ def test_of_unnamed_ranks_the_last_record_of_a_step_counts(tmp_path: Path) -> No
     assert closes.startswith("Epoch: [0][125/150]\tTime  0.625")
 
 
-def test_an_unfinished_window_ends_with_its_last_record(tmp_path: Path) -> None:
+def test_an_unfinished_window_ends_with_its_last_record(tmp_path):
     ends = lines_at_ends(tmp_path, make.paddle_resnet(TIMES[:119]), "paddle_resnet")
     ((first, _, last, _),) = ends.values()
     assert (first, last) == (21, 119)
 
 
-def test_counted_lines_have_none(tmp_path: Path) -> None:
+def test_counted_lines_have_none(tmp_path):
     log = make.paddle_resnet(TIMES)
     assert lines_at_ends(tmp_path, log, "paddle_resnet", estimator=Estimator.PUBLISHED) == {}

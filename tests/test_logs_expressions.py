@@ -1,11 +1,8 @@
 """Expressions that users declare: what is refused, and how long any other may take."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from clusters.processes import LONG_S
@@ -59,7 +56,7 @@ print(run.status.value, run.reason, run.missing)
 
 @pytest.mark.parametrize("what", ["record", "metric", "fact"])
 @pytest.mark.parametrize(("expression", "noise"), HANGING.values(), ids=HANGING)
-def test_no_expression_hangs(tmp_path: Path, expression: str, noise: str, what: str) -> None:
+def test_no_expression_hangs(tmp_path, expression, noise, what):
     log = tmp_path / "run.log"
     steps = "".join(f"it {k} 0.5 s\n" for k in range(1, 20))
     log.write_text(f"{noise}\n{steps}{noise}\n", encoding="ascii")
@@ -87,7 +84,7 @@ def test_no_expression_hangs(tmp_path: Path, expression: str, noise: str, what: 
         r"(x)?(?:(?(1)a+|b)(c))*d",
     ],
 )
-def test_a_repetition_of_repetitions_is_refused(expression: str) -> None:
+def test_a_repetition_of_repetitions_is_refused(expression):
     with pytest.raises(ValueError, match="repeats a repetition") as refused:
         compiled(expression)
     assert repr(expression) in str(refused.value)
@@ -105,23 +102,23 @@ def test_a_repetition_of_repetitions_is_refused(expression: str) -> None:
         r"([a-z])x\1",
     ],
 )
-def test_other_repetitions_are_taken(expression: str) -> None:
+def test_other_repetitions_are_taken(expression):
     assert compiled(expression).search(b"nothing of it") is None
 
 
 @pytest.mark.parametrize("expression", [r"(a", r"[b-a]", r"a{4294967296}", r"x(?i)y", "[[a]b"])
-def test_what_it_cannot_hold_is_refused_when_it_is_declared(expression: str) -> None:
+def test_what_it_cannot_hold_is_refused_when_it_is_declared(expression):
     with pytest.raises(ValueError, match=re.escape(repr(expression))):
         compiled(expression)
 
 
 @pytest.mark.parametrize("expression", [r"\b", r"(?P<step>\d*)\b", r"^", r"x?$", r"\B\s*?"])
-def test_what_matches_nothing_at_all_is_refused(expression: str) -> None:
+def test_what_matches_nothing_at_all_is_refused(expression):
     with pytest.raises(ValueError, match="matches the empty text"):
         compiled(expression)
 
 
-def test_letters_whose_case_is_not_known_are_refused() -> None:
+def test_letters_whose_case_is_not_known_are_refused():
     with pytest.raises(ValueError, match="write both letters"):
         compiled("(?i)durée")
 
@@ -140,7 +137,7 @@ def test_letters_whose_case_is_not_known_are_refused() -> None:
         r"a{2,3}?b",
     ],
 )
-def test_what_only_looks_like_it_is_taken(expression: str) -> None:
+def test_what_only_looks_like_it_is_taken(expression):
     assert compiled(expression).search(b"nothing of it") is None
 
 
@@ -162,12 +159,12 @@ def test_what_only_looks_like_it_is_taken(expression: str) -> None:
         (r"\d+\t(?P<value>.)", ""),
     ],
 )
-def test_the_text_that_every_match_has_is_found(expression: str, literal: str) -> None:
+def test_the_text_that_every_match_has_is_found(expression, literal):
     assert Expression(expression, {}, 0).literal.decode() == literal
 
 
 @given(st.from_regex(r"(ab|a\.|\[x\]|y[ab]|[^]a]|\\|b?|c{2}|(d)e|f+| : ){1,6}", fullmatch=True))
-def test_no_match_lacks_that_text(expression: str) -> None:
+def test_no_match_lacks_that_text(expression):
     try:
         pattern = re.compile(expression)
     except re.error:

@@ -1,9 +1,6 @@
 """Formats that are declared in a few words, and the mistakes that can be made in them."""
 
-from __future__ import annotations
-
 import warnings
-from typing import Any, Literal
 
 import pytest
 
@@ -14,7 +11,7 @@ from pytest_dlperf.model.work import RateScope, Timing
 RECORD = r"it (?P<step>\d+) (?P<seconds>[\d.]+)"
 
 
-def test_the_built_in_formats_go_by_their_names() -> None:
+def test_the_built_in_formats_go_by_their_names():
     assert sorted(BUILTIN_FORMATS) == [
         "dllogger",
         "dlperf",
@@ -25,10 +22,10 @@ def test_the_built_in_formats_go_by_their_names() -> None:
     ]
     assert all(name == log_format.name for name, log_format in BUILTIN_FORMATS.items())
     with pytest.raises(TypeError):
-        BUILTIN_FORMATS["mine"] = BUILTIN_FORMATS["plsc"]  # type: ignore[index]
+        BUILTIN_FORMATS["mine"] = BUILTIN_FORMATS["plsc"]
 
 
-def test_only_the_original_benchmarks_formats_have_a_published_definition() -> None:
+def test_only_the_original_benchmarks_formats_have_a_published_definition():
     without = [name for name, log_format in BUILTIN_FORMATS.items() if log_format.published is None]
     assert without == ["dlperf"]
 
@@ -36,7 +33,7 @@ def test_only_the_original_benchmarks_formats_have_a_published_definition() -> N
 @pytest.mark.parametrize(
     "group", [timing.value for timing in Timing if timing is not Timing.ARRIVAL]
 )
-def test_a_declared_format_takes_its_timing_from_the_group(group: str) -> None:
+def test_a_declared_format_takes_its_timing_from_the_group(group):
     mine = custom_format(
         "mine",
         record=rf"it (?P<step>\d+) of (?P<epoch>\d+) by (?P<rank>\d+): (?P<{group}>.*)",
@@ -51,7 +48,7 @@ def test_a_declared_format_takes_its_timing_from_the_group(group: str) -> None:
     assert mine.published is None
 
 
-def test_declared_defaults() -> None:
+def test_declared_defaults():
     mine = custom_format("mine", record=RECORD)
     assert (mine.ranks, mine.rate_scope, mine.first_step) == (Ranks.ONE, RateScope.GLOBAL, None)
     assert not mine.labels_ranks
@@ -70,14 +67,14 @@ def test_declared_defaults() -> None:
         ({"record": RECORD + "(?P<lost>.)"}, "unknown group lost .* known are step, epoch, rank, "),
     ],
 )
-def test_mistakes_are_named(declared: dict[str, Any], message: str) -> None:
+def test_mistakes_are_named(declared, message):
     with pytest.raises(ValueError, match=message.replace("^", r"\^")) as caught:
         custom_format("mine", **declared)
     assert str(caught.value).startswith("log format 'mine': ")
 
 
-def test_a_pattern_that_python_warns_of_is_a_mistake() -> None:
-    actions: tuple[Literal["error", "ignore"], ...] = ("error", "ignore")
+def test_a_pattern_that_python_warns_of_is_a_mistake():
+    actions = ("error", "ignore")
     for action in actions:
         with warnings.catch_warnings():
             warnings.simplefilter(action)
@@ -85,13 +82,13 @@ def test_a_pattern_that_python_warns_of_is_a_mistake() -> None:
                 custom_format("mine", record=r"[[a]" + RECORD)
 
 
-def test_an_escaped_backslash_in_front_of_a_letter() -> None:
+def test_an_escaped_backslash_in_front_of_a_letter():
     log_format = custom_format("mine", record=r"C:\\A " + RECORD)
     assert log_format.record.search(rb"C:\A it 5 0.5") is not None
 
 
-def test_formats_are_values() -> None:
+def test_formats_are_values():
     assert custom_format("mine", record=RECORD) == custom_format("mine", record=RECORD)
     with pytest.raises(AttributeError):
-        custom_format("mine", record=RECORD).name = "other"  # type: ignore[misc]
+        custom_format("mine", record=RECORD).name = "other"
     assert isinstance(BUILTIN_FORMATS["plsc"], LogFormat)

@@ -1,12 +1,7 @@
 """The words of declared formats: times of all kinds, by expression and by key, counted or not."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from itertools import accumulate
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,10 +9,10 @@ from hypothesis import strategies as st
 from log_makers import case, measured
 
 from pytest_dlperf.formats.keyed import JsonRecord
-from pytest_dlperf.formats.log_format import LogFormat, custom_format
+from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.formats.printed import stamp_of
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 from pytest_dlperf.model.work import Timing
 
 TIMES = [8.0] * 5 + [0.5, 1.5] * 8
@@ -32,14 +27,14 @@ SAMPLES = BATCH * 10 / SECONDS
 
 
 def run(
-    path: Path,
-    line: Callable[[int, float, float], str] | str,
-    log_format: LogFormat | str,
+    path,
+    line,
+    log_format,
     *,
-    of: Case = LLM,
-    buffer_size: int = 1 << 18,
-    **given: Any,
-) -> Run:
+    of=LLM,
+    buffer_size=1 << 18,
+    **given,
+):
     """Measure a log of a line for each step: its number, how long it took, and when it ended."""
     if isinstance(log_format, str):
         log_format = custom_format("trainer", record=log_format, **given)
@@ -51,18 +46,18 @@ def run(
     return measured(path, content, log_format, of=of, window=WINDOW, buffer_size=buffer_size)
 
 
-def throughput(result: Run) -> float:
+def throughput(result):
     assert result.status is RunStatus.OK, result.reason
     return result.metrics["throughput"]
 
 
-def reason(result: Run) -> str:
+def reason(result):
     assert result.status is RunStatus.INVALID
     assert result.reason is not None
     return result.reason
 
 
-def clock(seconds: float, decimals: int = 0) -> str:
+def clock(seconds, decimals=0):
     minutes, rest = divmod(round(seconds, decimals), 60)
     hours, minutes = divmod(int(minutes), 60)
     text = f"{minutes:02d}:{rest:0{2 + decimals + bool(decimals)}.{decimals}f}"
@@ -70,7 +65,7 @@ def clock(seconds: float, decimals: int = 0) -> str:
 
 
 STEP = "step (?P<step>[0-9]+) "
-TIMINGS: dict[str, tuple[str, Callable[[int, float, float], str]]] = {
+TIMINGS = {
     "seconds": ("took (?P<seconds>[0-9.]+) s", lambda k, s, _: f"step {k} took {s} s"),
     "milliseconds": (
         r"(?P<milliseconds>[0-9.,]+)ms",
@@ -126,16 +121,14 @@ TIMINGS: dict[str, tuple[str, Callable[[int, float, float], str]]] = {
 
 
 @pytest.mark.parametrize(("record", "line"), TIMINGS.values(), ids=TIMINGS)
-def test_times_of_all_kinds(
-    tmp_path: Path, record: str, line: Callable[[int, float, float], str]
-) -> None:
+def test_times_of_all_kinds(tmp_path, record, line):
     assert throughput(run(tmp_path, line, STEP + record)) == pytest.approx(SAMPLES, rel=1e-4)
 
 
 @pytest.mark.parametrize(
     ("scope", "parts"), [("global", 1), ("node", 2), ("rank", 4), ("device", 8)]
 )
-def test_a_speed_is_of_a_part(tmp_path: Path, scope: str, parts: int) -> None:
+def test_a_speed_is_of_a_part(tmp_path, scope, parts):
     result = run(
         tmp_path,
         lambda k, s, _: f"step {k} tps: {BATCH * 512 / s / parts:.6f}",
@@ -145,7 +138,7 @@ def test_a_speed_is_of_a_part(tmp_path: Path, scope: str, parts: int) -> None:
     assert throughput(result) == pytest.approx(SAMPLES)
 
 
-def test_tokens_need_a_sequence_length(tmp_path: Path) -> None:
+def test_tokens_need_a_sequence_length(tmp_path):
     line = TIMINGS["tokens per second"]
     result = run(tmp_path, line[1], STEP + line[0], of=case("2n4g", batch=1))
     assert "sequence_length" in reason(result)
@@ -172,9 +165,7 @@ def test_tokens_need_a_sequence_length(tmp_path: Path) -> None:
         ("step_time_ms: 12.5", "seconds", "ms", "milliseconds"),
     ],
 )
-def test_another_unit_is_noticed(
-    tmp_path: Path, text: str, group: str, unit: str, write: str
-) -> None:
+def test_another_unit_is_noticed(tmp_path, text, group, unit, write):
     number = next(word for word in text.split() if any(map(str.isdigit, word)))
     digits = "".join(each for each in number.partition("=")[2] or number if each in "0123456789.")
     before, _, behind = text.partition(digits)
@@ -197,9 +188,7 @@ def test_another_unit_is_noticed(
         ("{} tok/s/device", "node", "device"),
     ],
 )
-def test_a_speed_of_a_part_is_not_taken_for_the_whole(
-    tmp_path: Path, text: str, scope: str, write: str
-) -> None:
+def test_a_speed_of_a_part_is_not_taken_for_the_whole(tmp_path, text, scope, write):
     before, _, behind = text.partition("{}")
     record = STEP + f"{_escaped(before)}(?P<tokens_per_second>[0-9.]+)"
     line = lambda k, s, _: f"step {k} {before}{4096 / s}{behind}"  # noqa: E731
@@ -209,7 +198,7 @@ def test_a_speed_of_a_part_is_not_taken_for_the_whole(
     throughput(run(tmp_path, line, record, rate_scope=scope, of=alone))
 
 
-def _escaped(text: str) -> str:
+def _escaped(text):
     return "".join(f"\\{each}" if each in "()[]|.+*?" else each for each in text)
 
 
@@ -233,7 +222,7 @@ def _escaped(text: str) -> str:
         ("tps: {} (2.5/gpu)", "tokens_per_second"),
     ],
 )
-def test_what_is_no_other_unit_is_none(tmp_path: Path, text: str, group: str) -> None:
+def test_what_is_no_other_unit_is_none(tmp_path, text, group):
     before, _, behind = text.partition("{}")
     record = STEP + f"{_escaped(before)}(?P<{group}>[0-9.]+)"
     result = run(tmp_path, lambda k, s, _: f"step {k} {before}{s}{behind}", record)
@@ -244,13 +233,13 @@ def test_what_is_no_other_unit_is_none(tmp_path: Path, text: str, group: str) ->
     ("text", "group"),
     [("7,282", "[0-9.]+"), ("12.5", "[0-9]+"), ("1.5e+01", "[0-9.]+"), ("1.5K", "[0-9.]+")],
 )
-def test_a_part_of_a_number_is_not_taken(tmp_path: Path, text: str, group: str) -> None:
+def test_a_part_of_a_number_is_not_taken(tmp_path, text, group):
     record = STEP + f"tps: (?P<tokens_per_second>{group})"
     said = reason(run(tmp_path, lambda k, *_: f"step {k} tps: {text} mfu", record))
     assert repr(text) in said
 
 
-def test_a_list_is_no_number_with_thousands(tmp_path: Path) -> None:
+def test_a_list_is_no_number_with_thousands(tmp_path):
     """The expression itself takes the comma."""
     record = "(?P<step>[0-9]+),(?P<seconds>[0-9.]+),"
     assert throughput(run(tmp_path, lambda k, s, _: f"{k},{s},123", record)) == pytest.approx(
@@ -268,9 +257,7 @@ def test_a_list_is_no_number_with_thousands(tmp_path: Path) -> None:
         ("1721026805", "epoch_milliseconds", "timestamp"),
     ],
 )
-def test_seconds_and_milliseconds_since_1970_are_told_apart(
-    tmp_path: Path, text: str, group: str, write: str
-) -> None:
+def test_seconds_and_milliseconds_since_1970_are_told_apart(tmp_path, text, group, write):
     result = run(tmp_path, lambda k, *_: f"step {k} at {text}", STEP + f"at (?P<{group}>[0-9]+)")
     assert write in reason(result)
 
@@ -279,8 +266,8 @@ def test_seconds_and_milliseconds_since_1970_are_told_apart(
 
 
 @pytest.mark.parametrize("buffer_size", [64, 1 << 18])
-def test_colours_are_no_part_of_a_line(tmp_path: Path, buffer_size: int) -> None:
-    def line(k: int, s: float, _: float) -> str:
+def test_colours_are_no_part_of_a_line(tmp_path, buffer_size):
+    def line(k, s, _):
         red, off = "\x1b[38;2;180;60;0m", "\x1b[0m"
         step = f"{red}st{off}ep: {k:2d}  {red}tps: {4096 / s:,.2f}{off}"
         return f"\x1b[31mnoise\x1b[2K\n[{red}titan{off}] {step}"
@@ -294,7 +281,7 @@ def test_colours_are_no_part_of_a_line(tmp_path: Path, buffer_size: int) -> None
 
 
 @pytest.mark.parametrize("buffer_size", [40, 1 << 18])
-def test_records_without_a_number_are_counted(tmp_path: Path, buffer_size: int) -> None:
+def test_records_without_a_number_are_counted(tmp_path, buffer_size):
     result = run(
         tmp_path,
         lambda _, __, e: f"{{'loss': '6.256'}} noise\n{e:.4f} done",
@@ -306,7 +293,7 @@ def test_records_without_a_number_are_counted(tmp_path: Path, buffer_size: int) 
     assert result.steps == 10
 
 
-def test_a_record_may_stand_for_several_steps(tmp_path: Path) -> None:
+def test_a_record_may_stand_for_several_steps(tmp_path):
     content = "".join(f"{ENDS[k - 1]} done\n" for k in range(5, 22, 5))
     result = run(tmp_path, content, r"^(?P<elapsed_seconds>[0-9.]+) done", step_every=5)
     assert throughput(result) == pytest.approx(SAMPLES)
@@ -321,12 +308,12 @@ def test_a_record_may_stand_for_several_steps(tmp_path: Path) -> None:
         {"record": "at (?P<timestamp>[0-9.]+)", "ranks": "local"},
     ],
 )
-def test_not_all_records_can_be_counted(given: dict[str, Any]) -> None:
+def test_not_all_records_can_be_counted(given):
     with pytest.raises(ValueError, match="counted only"):
         custom_format("x", step_every=1, **given)
 
 
-def test_records_of_several_ranks_are_counted_together(tmp_path: Path) -> None:
+def test_records_of_several_ranks_are_counted_together(tmp_path):
     """Each step has one of each rank, in any order."""
     line = lambda _, s, __: "\n".join([f"took {s:.4f}"] * 8)  # noqa: E731
     result = run(tmp_path, line, "took (?P<seconds>[0-9.]+)", step_every=1, ranks="all")
@@ -334,7 +321,7 @@ def test_records_of_several_ranks_are_counted_together(tmp_path: Path) -> None:
     assert result.steps == 10
 
 
-def test_steps_may_be_counted_in_samples(tmp_path: Path) -> None:
+def test_steps_may_be_counted_in_samples(tmp_path):
     record = "samples (?P<step>[0-9,]+) at (?P<elapsed_seconds>[0-9.]+)"
     line = lambda k, _, e: f"samples {k * BATCH:,} at {e}"  # noqa: E731
     result = run(tmp_path, line, record, steps_in="samples")
@@ -346,17 +333,17 @@ def test_steps_may_be_counted_in_samples(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------ JSON and CSV
 
 
-def test_json_by_key(tmp_path: Path) -> None:
+def test_json_by_key(tmp_path):
     keyed = custom_format("x", json={"step": "train.step", "seconds": "perf.time"})
 
-    def line(k: int, s: float, _: float) -> str:
+    def line(k, s, _):
         of_step = {"perf": {"time": s, "others": [1, {"x": None}]}, "train": {"step": k}}
         return f'[rank0] {{"event": "eval", "time": 7}}{json.dumps(of_step)} and more'
 
     assert throughput(run(tmp_path, line, keyed)) == pytest.approx(SAMPLES)
 
 
-def test_json_of_one_kind_of_event(tmp_path: Path) -> None:
+def test_json_of_one_kind_of_event(tmp_path):
     """MLPerf's: steps in samples, and milliseconds since 1970."""
     keyed = custom_format(
         "x",
@@ -365,7 +352,7 @@ def test_json_of_one_kind_of_event(tmp_path: Path) -> None:
         steps_in="samples",
     )
 
-    def line(k: int, _: float, e: float) -> str:
+    def line(k, _, e):
         event = {
             "time_ms": 1721026805975 + round(1000 * e),
             "key": "tracked_stats",
@@ -378,7 +365,7 @@ def test_json_of_one_kind_of_event(tmp_path: Path) -> None:
     assert throughput(run(tmp_path, line, keyed)) == pytest.approx(SAMPLES)
 
 
-def test_keys_that_hold_dots_and_numbers_of_lists(tmp_path: Path) -> None:
+def test_keys_that_hold_dots_and_numbers_of_lists(tmp_path):
     keyed = custom_format(
         "x", json={"step": "step.1", "samples_per_second": "data.train.total_ips"}
     )
@@ -387,7 +374,7 @@ def test_keys_that_hold_dots_and_numbers_of_lists(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("buffer_size", [64, 1 << 18])
-def test_dictionaries_of_python(tmp_path: Path, buffer_size: int) -> None:
+def test_dictionaries_of_python(tmp_path, buffer_size):
     """As the Trainer of Hugging Face prints them, between its bars."""
     keyed = custom_format(
         "x",
@@ -396,7 +383,7 @@ def test_dictionaries_of_python(tmp_path: Path, buffer_size: int) -> None:
         step_every=1,
     )
 
-    def line(k: int, _: float, e: float) -> str:
+    def line(k, _, e):
         bar = f"\r {k}%|███  | {k}/21 [00:01<00:00,  9.18it/s]"
         said = f"{{'loss': '6.2', 'grad_norm': nan, 'elapsed': '{e}'}}"
         return f"{bar}{said}{bar}\n{{'eval': 1, 'elapsed': 3}}"
@@ -407,7 +394,7 @@ def test_dictionaries_of_python(tmp_path: Path, buffer_size: int) -> None:
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 @pytest.mark.parametrize("buffer_size", [32, 1 << 18])
-def test_csv_by_column(tmp_path: Path, delimiter: str, buffer_size: int) -> None:
+def test_csv_by_column(tmp_path, delimiter, buffer_size):
     keyed = custom_format("x", csv={"step": "step", "seconds": "train/time"})
     rows = [["epoch", "step", "val", '"train/time"']]
     for k, s in enumerate(TIMES, 1):
@@ -417,13 +404,13 @@ def test_csv_by_column(tmp_path: Path, delimiter: str, buffer_size: int) -> None
     assert throughput(result) == pytest.approx(SAMPLES)
 
 
-def test_the_unit_of_a_key_is_noticed(tmp_path: Path) -> None:
+def test_the_unit_of_a_key_is_noticed(tmp_path):
     keyed = custom_format("x", json={"step": "step", "seconds": "step_time_ms"})
     line = lambda k, s, _: json.dumps({"step": k, "step_time_ms": s})  # noqa: E731
     assert "milliseconds" in reason(run(tmp_path, line, keyed))
 
 
-def test_a_log_without_records_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_a_log_without_records_says_what_was_looked_for(tmp_path):
     keyed = custom_format("x", json={"step": "step", "seconds": "time"}, where={"kind": "train"})
     said = reason(run(tmp_path, '{"step": 1, "time": 2, "kind": "test"}\n', keyed))
     assert "a JSON object with step, time, kind = train" in said
@@ -434,7 +421,7 @@ def test_a_log_without_records_says_what_was_looked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["{" * 60_000, "{'" * 30_000, '{"a": [' * 9_000, '{"step"' * 9_000]
 )
-def test_broken_objects_cost_little(tmp_path: Path, text: str) -> None:
+def test_broken_objects_cost_little(tmp_path, text):
     keyed = custom_format("x", json={"step": "step", "seconds": "a"})
     assert reason(run(tmp_path, f"{text} step a\n" * 10, keyed))
 
@@ -460,9 +447,7 @@ OBJECTS = st.dictionaries(
 
 
 @given(OBJECTS, st.sampled_from(["", "noise {", "[rank0]: ", "{'a': 1} "]), st.booleans())
-def test_a_key_leads_to_what_json_and_python_read(
-    of_step: dict[str, Any], front: str, in_python: bool
-) -> None:
+def test_a_key_leads_to_what_json_and_python_read(of_step, front, in_python):
     """Whatever else there is, in both spellings."""
     whole = {**of_step, "perf": [of_step, {"seconds": 0.5}], "step": {"now": 7}}
     text = repr(whole) if in_python else json.dumps(whole)
@@ -471,7 +456,7 @@ def test_a_key_leads_to_what_json_and_python_read(
     assert (b"7", b"0.5") in found
 
 
-def test_a_record_is_of_one_kind() -> None:
+def test_a_record_is_of_one_kind():
     with pytest.raises(ValueError, match="one of 'record', 'json' and 'csv'"):
         custom_format("x")
     with pytest.raises(ValueError, match="one of 'record', 'json' and 'csv'"):
@@ -480,20 +465,20 @@ def test_a_record_is_of_one_kind() -> None:
         custom_format("x", record=STEP, where={"a": "b"})
 
 
-def test_the_estimator_of_the_original_knows_none_of_them(tmp_path: Path) -> None:
+def test_the_estimator_of_the_original_knows_none_of_them(tmp_path):
     keyed = custom_format("x", json={"step": "step", "seconds": "time"})
     with pytest.raises(ValueError, match="no published definition"):
         measured(tmp_path, "", keyed, estimator=Estimator.PUBLISHED)
 
 
-def test_a_step_that_is_printed_with_a_fraction_counts_only_if_it_is_whole(tmp_path: Path) -> None:
+def test_a_step_that_is_printed_with_a_fraction_counts_only_if_it_is_whole(tmp_path):
     record = "step (?P<step>[0-9.]+) took (?P<seconds>[0-9.]+) s"
     whole = run(tmp_path, lambda k, s, _: f"step {k}.0 took {s} s", record)
     assert throughput(whole) == pytest.approx(SAMPLES)
     assert "12.5" in reason(run(tmp_path, "step 12.5 took 1 s\n", record))
 
 
-def test_milliseconds_become_seconds_of_as_many_decimals() -> None:
+def test_milliseconds_become_seconds_of_as_many_decimals():
     printed = (b"7", b"500", b"1,250.5")
     stamps = [stamp_of(Timing.ELAPSED_MILLISECONDS, text, 0) for text in printed]
     assert stamps == [b"0.007", b"0.500", b"1.2505"]

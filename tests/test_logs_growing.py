@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import log_makers as make
 import pytest
@@ -20,14 +19,14 @@ from pytest_dlperf.logs.lines import LONGEST_LINE, LogFile
 from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.logs.tracks import LOOK_AHEAD
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
 Log = tuple[LogFormat, str, "Case", Window]
 
-SELDOM: Final = LOGS[7]
+SELDOM = LOGS[7]
 """A log of every fourth step: too seldom for its published definition, and too short."""
 
-EACH: Final = [
+EACH = [
     pytest.param(log, estimator, id=f"{number}-{log[0].name}-{estimator.value}")
     for number, log in enumerate(LOGS)
     for estimator in Estimator
@@ -40,9 +39,7 @@ class Growing:
 
     made: ClassVar[list[Growing]] = []
 
-    def __init__(
-        self, path: Path, log: Log, estimator: Estimator, buffer_size: int = 1 << 18
-    ) -> None:
+    def __init__(self, path, log, estimator, buffer_size=1 << 18):
         self.log_format, _, self.case, self.window = log
         self.path = path
         self.estimator = estimator
@@ -57,13 +54,13 @@ class Growing:
         )
         self.made.append(self)
 
-    def grow(self, content: bytes | str) -> LogState:
+    def grow(self, content):
         with self.path.open("ab") as file:
             file.write(content.encode() if isinstance(content, str) else content)
         self.reading.advance()
         return self.reading.state
 
-    def measured(self, limit: int | None = None) -> Run:
+    def measured(self, limit=None):
         """What the log gives that is read at once."""
         return LogReading(
             self.path,
@@ -76,24 +73,24 @@ class Growing:
 
 
 @pytest.fixture(autouse=True)
-def _closed_in_the_end() -> Iterator[None]:
+def _closed_in_the_end():
     yield
     while Growing.made:
         Growing.made.pop().reading.close()
 
 
 def of_format(
-    path: Path,
-    name: str,
+    path,
+    name,
     *,
-    case: Case = ONE,
-    estimator: Estimator = Estimator.STEADY,
-    window: Window = WINDOW,
-) -> Growing:
+    case=ONE,
+    estimator=Estimator.STEADY,
+    window=WINDOW,
+):
     return Growing(path / "run.log", (BUILTIN_FORMATS[name], "", case, window), estimator)
 
 
-def pieces(content: bytes, data: st.DataObject) -> Iterator[bytes]:
+def pieces(content, data):
     """The log in pieces that end anywhere, also within a line."""
     cuts = data.draw(st.lists(st.integers(0, len(content)), max_size=12))
     begin = 0
@@ -110,9 +107,7 @@ def pieces(content: bytes, data: st.DataObject) -> Iterator[bytes]:
     buffer_size=buffer_sizes,
     data=st.data(),
 )
-def test_however_a_log_grows_its_run_is_that_of_the_whole(
-    log: Log, estimator: Estimator, buffer_size: int, data: st.DataObject
-) -> None:
+def test_however_a_log_grows_its_run_is_that_of_the_whole(log, estimator, buffer_size, data):
     if log[0].published is None:
         estimator = Estimator.STEADY
     content = changed(log[1].encode(), data)
@@ -121,7 +116,7 @@ def test_however_a_log_grows_its_run_is_that_of_the_whole(
         growing = Growing(Path(folder, "run.log"), log, estimator, buffer_size)
         reading = growing.reading
         state, reason, seen = LogState.GROWING, None, 0
-        at_complete: Run | None = None
+        at_complete = None
         with growing.path.open("ab") as file:
             for piece in pieces(content, data):
                 file.write(piece)
@@ -145,9 +140,7 @@ def test_however_a_log_grows_its_run_is_that_of_the_whole(
 
 
 @pytest.mark.parametrize(("log", "estimator"), EACH)
-def test_a_log_is_complete_with_the_line_that_its_number_needs_last(
-    tmp_path: Path, log: Log, estimator: Estimator
-) -> None:
+def test_a_log_is_complete_with_the_line_that_its_number_needs_last(tmp_path, log, estimator):
     growing = Growing(tmp_path / "run.log", log, estimator)
     whole = Growing(tmp_path / "whole.log", log, estimator)
     whole.path.write_text(log[1])
@@ -172,8 +165,8 @@ def test_a_log_is_complete_with_the_line_that_its_number_needs_last(
 @pytest.mark.parametrize("devices", [1, 2, 8])
 @pytest.mark.parametrize(("estimator", "steps"), [(Estimator.STEADY, 17), (Estimator.PUBLISHED, 0)])
 def test_ranks_that_look_alike_are_complete_with_the_last_one_of_them(
-    tmp_path: Path, devices: int, estimator: Estimator, steps: int
-) -> None:
+    tmp_path, devices, estimator, steps
+):
     window = Window(warmup_steps=3, measured_steps=8)
     case = make.case(f"1n{devices}g")
     growing = of_format(tmp_path, "pytorch_imagenet", case=case, window=window, estimator=estimator)
@@ -191,7 +184,7 @@ def test_ranks_that_look_alike_are_complete_with_the_last_one_of_them(
     assert growing.measured().status is RunStatus.OK
 
 
-def test_a_rank_too_many_breaks_a_log_that_seemed_complete(tmp_path: Path) -> None:
+def test_a_rank_too_many_breaks_a_log_that_seemed_complete(tmp_path):
     growing = of_format(tmp_path, "pytorch_imagenet", case=TWO)
     records = [
         [make.pytorch_record(0, index, 5005, 0.2) + "\n" for index in range(20)] for _ in range(3)
@@ -199,13 +192,12 @@ def test_a_rank_too_many_breaks_a_log_that_seemed_complete(tmp_path: Path) -> No
     assert growing.grow("".join(records[0] + records[1])) is LogState.COMPLETE
     assert growing.grow("".join(records[2])) is LogState.BROKEN
     reason = growing.reading.reason
-    assert reason is not None
     assert reason.startswith("step 0 stands in the log more than 2 time(s)")
     assert reason.endswith("(line 41)")
     assert growing.reading.finish() == growing.measured()
 
 
-def test_reading_stops_where_nothing_more_can_be_learnt(tmp_path: Path) -> None:
+def test_reading_stops_where_nothing_more_can_be_learnt(tmp_path):
     growing = of_format(tmp_path, "pytorch_imagenet", case=TWO)
     growing.grow(make.pytorch_imagenet([[0.2] * 20] * 2) + "x\n" * LOOK_AHEAD)
     assert growing.reading.state is LogState.COMPLETE
@@ -216,9 +208,7 @@ def test_reading_stops_where_nothing_more_can_be_learnt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("log", "estimator"), EACH)
-def test_a_log_that_is_not_there_yet_has_not_grown(
-    tmp_path: Path, log: Log, estimator: Estimator
-) -> None:
+def test_a_log_that_is_not_there_yet_has_not_grown(tmp_path, log, estimator):
     growing = Growing(tmp_path / "run.log", log, estimator)
     for content in (None, b"", b"\n"):
         if content is not None:
@@ -232,7 +222,7 @@ def test_a_log_that_is_not_there_yet_has_not_grown(
 
 
 @pytest.mark.parametrize("content", [None, ""])
-def test_a_log_without_anything_is_invalid_in_the_end(tmp_path: Path, content: str | None) -> None:
+def test_a_log_without_anything_is_invalid_in_the_end(tmp_path, content):
     growing = of_format(tmp_path, "dllogger")
     if content is not None:
         growing.path.write_text(content)
@@ -243,7 +233,7 @@ def test_a_log_without_anything_is_invalid_in_the_end(tmp_path: Path, content: s
     assert ("the log is empty" if content == "" else "No such file") in run.reason
 
 
-def test_an_empty_log_may_be_replaced(tmp_path: Path) -> None:
+def test_an_empty_log_may_be_replaced(tmp_path):
     growing = of_format(tmp_path, "dllogger")
     assert growing.grow("") is LogState.GROWING
     other = tmp_path / "other.log"
@@ -254,7 +244,7 @@ def test_an_empty_log_may_be_replaced(tmp_path: Path) -> None:
     assert growing.reading.finish() == growing.measured()
 
 
-def test_what_is_no_file_is_broken_at_once(tmp_path: Path) -> None:
+def test_what_is_no_file_is_broken_at_once(tmp_path):
     growing = of_format(tmp_path, "dllogger")
     growing.path.mkdir()
     assert growing.reading.advance()
@@ -262,7 +252,7 @@ def test_what_is_no_file_is_broken_at_once(tmp_path: Path) -> None:
     assert growing.reading.finish() == growing.measured()
 
 
-def test_a_log_of_other_batch_is_broken_with_its_first_step(tmp_path: Path) -> None:
+def test_a_log_of_other_batch_is_broken_with_its_first_step(tmp_path):
     growing = of_format(tmp_path, "dllogger")
     assert growing.grow(make.dllogger_header(batch=64, world_size=1)) is LogState.GROWING
     assert growing.grow(make.dllogger([0.5])) is LogState.BROKEN
@@ -272,7 +262,7 @@ def test_a_log_of_other_batch_is_broken_with_its_first_step(tmp_path: Path) -> N
     assert growing.reading.finish() == growing.measured()
 
 
-def test_less_than_has_been_read_may_count(tmp_path: Path) -> None:
+def test_less_than_has_been_read_may_count(tmp_path):
     growing = of_format(tmp_path, "dllogger")
     content = make.dllogger([0.5] * 30)
     assert growing.grow(content) is LogState.COMPLETE
@@ -282,7 +272,7 @@ def test_less_than_has_been_read_may_count(tmp_path: Path) -> None:
     assert run == growing.measured(limit)
 
 
-def test_a_reading_that_was_closed_reads_no_more_but_still_measures(tmp_path: Path) -> None:
+def test_a_reading_that_was_closed_reads_no_more_but_still_measures(tmp_path):
     growing = of_format(tmp_path, "dllogger")
     growing.grow(make.dllogger([0.5] * 9))
     position = growing.reading.position
@@ -293,7 +283,7 @@ def test_a_reading_that_was_closed_reads_no_more_but_still_measures(tmp_path: Pa
     assert growing.reading.finish() == growing.measured()
 
 
-def test_a_bound_is_kept_and_told(tmp_path: Path) -> None:
+def test_a_bound_is_kept_and_told(tmp_path):
     growing = of_format(tmp_path, "dllogger")
     growing.path.write_text(make.dllogger([0.5] * 9))
     assert not growing.reading.advance(100)
@@ -302,7 +292,7 @@ def test_a_bound_is_kept_and_told(tmp_path: Path) -> None:
     assert growing.reading.steps.last == {"": 9}
 
 
-def test_a_line_longer_than_any_is_cut_where_it_would_be_at_once(tmp_path: Path) -> None:
+def test_a_line_longer_than_any_is_cut_where_it_would_be_at_once(tmp_path):
     growing = of_format(tmp_path, "dllogger")
     record = make.dllogger([0.5] * 30)
     for piece in ("x" * LONGEST_LINE, "x" * (LONGEST_LINE - 20), record[:40], record[40:]):
@@ -310,11 +300,11 @@ def test_a_line_longer_than_any_is_cut_where_it_would_be_at_once(tmp_path: Path)
     assert growing.reading.finish() == growing.measured()
 
 
-def test_ranks_that_name_themselves_are_followed_one_by_one(tmp_path: Path) -> None:
+def test_ranks_that_name_themselves_are_followed_one_by_one(tmp_path):
     growing = of_format(tmp_path, "dlperf", case=TWO)
     reading = growing.reading
 
-    def show(rank: int, *steps: int) -> None:
+    def show(rank, *steps):
         growing.grow(
             "".join(f"dlperf step rank={rank} step={k} time={k}.5 loss=6.9\n" for k in steps)
         )
@@ -335,7 +325,7 @@ def test_ranks_that_name_themselves_are_followed_one_by_one(tmp_path: Path) -> N
     assert reading.steps.awaited == {}
 
 
-def test_of_ranks_that_look_alike_the_slowest_and_the_furthest_are_known(tmp_path: Path) -> None:
+def test_of_ranks_that_look_alike_the_slowest_and_the_furthest_are_known(tmp_path):
     growing = of_format(tmp_path, "pytorch_imagenet", case=TWO)
     reading = growing.reading
     growing.grow("".join(make.pytorch_record(0, k, 99, 0.2) + "\n" for k in range(12)))
@@ -347,7 +337,7 @@ def test_of_ranks_that_look_alike_the_slowest_and_the_furthest_are_known(tmp_pat
     assert reading.steps.slowest == 9
 
 
-def test_a_rank_that_is_epochs_ahead_of_the_others_is_counted_right(tmp_path: Path) -> None:
+def test_a_rank_that_is_epochs_ahead_of_the_others_is_counted_right(tmp_path):
     growing = of_format(tmp_path, "pytorch_imagenet", case=TWO)
     steps = [(epoch, step) for epoch in range(8) for step in range(5)]
     growing.grow("".join(make.pytorch_record(*place, 5, 0.2) + "\n" for place in steps))
@@ -366,15 +356,15 @@ def test_a_rank_that_is_epochs_ahead_of_the_others_is_counted_right(tmp_path: Pa
     ],
 )
 def test_how_many_steps_a_rank_has_to_show_is_known_from_the_start(
-    tmp_path: Path, name: str, devices: int, window: Window, known: tuple[int, int]
-) -> None:
+    tmp_path, name, devices, window, known
+):
     case = make.case(f"1n{devices}g")
     for estimator, steps in zip((Estimator.STEADY, Estimator.PUBLISHED), known, strict=True):
         growing = of_format(tmp_path, name, case=case, estimator=estimator, window=window)
         assert growing.reading.steps.window == steps
 
 
-def test_steps_are_counted_on_through_epochs_in_both_estimators(tmp_path: Path) -> None:
+def test_steps_are_counted_on_through_epochs_in_both_estimators(tmp_path):
     for estimator in Estimator:
         growing = of_format(tmp_path / estimator.value, "paddle_resnet", estimator=estimator)
         growing.path.parent.mkdir()
@@ -382,22 +372,20 @@ def test_steps_are_counted_on_through_epochs_in_both_estimators(tmp_path: Path) 
         assert growing.reading.steps.last == {"": 10}
 
 
-def test_a_log_that_prints_seldom_needs_as_many_lines_as_are_published(tmp_path: Path) -> None:
+def test_a_log_that_prints_seldom_needs_as_many_lines_as_are_published(tmp_path):
     growing = of_format(tmp_path, "paddle_resnet", estimator=Estimator.PUBLISHED)
     growing.grow(make.paddle_resnet([0.3] * 50, interval=10))
     assert growing.reading.steps.window == 101
     assert growing.reading.steps.furthest == 41
 
 
-def test_a_log_to_which_nothing_has_come_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_to_which_nothing_has_come_is_left_alone(tmp_path, monkeypatch):
     """Of a thousand nodes most print nothing; also a log that was empty is opened again later."""
     opened = []
     monkeypatch.setattr(
         throughput,
         "LogFile",
-        lambda path: opened.append(path) or LogFile(path),  # type: ignore[func-returns-value]
+        lambda path: opened.append(path) or LogFile(path),
     )
     _, text, *_ = LOGS[0]
     silent, growing = (Growing(tmp_path / name, LOGS[0], Estimator.STEADY) for name in "ab")

@@ -1,17 +1,12 @@
 """Logs that lack some of their steps, or hold two runs: no number is taken from a guess."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import log_makers as make
 import pytest
 
-from pytest_dlperf.formats.log_format import LogFormat, custom_format
-from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.formats.log_format import custom_format
+from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
 # Logs that lack some of their steps: no number is taken from what little is left
 
@@ -22,7 +17,7 @@ CUSTOM_SHARED = custom_format(
     "shared", record=r"(?P<timestamp>[\d.]+) it (?P<step>\d+)$", ranks="local"
 )
 
-MAKERS: dict[str, tuple[str | LogFormat, Callable[[Sequence[float]], str]]] = {
+MAKERS = {
     **{name: (name, maker) for name, maker in make.OF_ONE_RANK.items()},
     "seconds": (
         CUSTOM,
@@ -43,7 +38,7 @@ MAKERS: dict[str, tuple[str | LogFormat, Callable[[Sequence[float]], str]]] = {
 }
 
 
-def without(log: str, begin: int, end: int) -> str:
+def without(log, begin, end):
     """A log of steps only, without those from ``begin`` to before ``end``, counted from 1."""
     lines = log.splitlines(keepends=True)
     head = next(k for k, line in enumerate(lines) if "GPU" not in line and "=>" not in line)
@@ -51,7 +46,7 @@ def without(log: str, begin: int, end: int) -> str:
     return "".join(lines)
 
 
-def refused(run: Run) -> str:
+def refused(run):
     assert run.status is RunStatus.INVALID
     assert run.metrics.get("throughput") is None
     assert run.reason is not None
@@ -71,7 +66,7 @@ def refused(run: Run) -> str:
     ],
 )
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_hole_that_touches_the_window(tmp_path: Path, name: str, begin: int, end: int) -> None:
+def test_a_hole_that_touches_the_window(tmp_path, name, begin, end):
     log_format, maker = MAKERS[name]
     log = maker([0.5] * 150)
     assert make.measured(tmp_path, log, log_format).metrics.get("throughput") == pytest.approx(256)
@@ -80,7 +75,7 @@ def test_a_hole_that_touches_the_window(tmp_path: Path, name: str, begin: int, e
 
 
 @pytest.mark.parametrize("block", [1, 1000])
-def test_a_hole_that_all_ranks_have(tmp_path: Path, block: int) -> None:
+def test_a_hole_that_all_ranks_have(tmp_path, block):
     case = make.case("1n2g")
     for begin, end in ((60, 140), (15, 60), (30, 126), (60, 80)):
         log = "".join(
@@ -101,7 +96,7 @@ def test_a_hole_that_all_ranks_have(tmp_path: Path, block: int) -> None:
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_an_interval_above_the_window_is_no_measurement(tmp_path: Path, name: str) -> None:
+def test_an_interval_above_the_window_is_no_measurement(tmp_path, name):
     log_format, maker = MAKERS[name]
     lines = maker([0.5] * 1500).splitlines(keepends=True)
     steps = [line for line in lines if "GPU" not in line and "=>" not in line]
@@ -111,7 +106,7 @@ def test_an_interval_above_the_window_is_no_measurement(tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize("name", ["paddle_resnet", "pytorch_imagenet", "seconds"])
-def test_one_duration_is_not_a_window(tmp_path: Path, name: str) -> None:
+def test_one_duration_is_not_a_window(tmp_path, name):
     log_format, maker = MAKERS[name]
     lines = [line for line in maker([0.5] * 301).splitlines(keepends=True) if "0.5" in line]
     run = make.measured(tmp_path, "".join(lines[::100]), log_format)
@@ -120,21 +115,21 @@ def test_one_duration_is_not_a_window(tmp_path: Path, name: str) -> None:
     assert make.measured(tmp_path, "".join(lines), log_format, window=window).steps == 1
 
 
-def test_a_speed_that_covers_the_whole_window_is_one(tmp_path: Path) -> None:
+def test_a_speed_that_covers_the_whole_window_is_one(tmp_path):
     log = "".join(f"it {k}: 512\n" for k in range(100, 500, 100))
     window = Window(warmup_steps=100, measured_steps=100)
     run = make.measured(tmp_path, log, CUSTOM_RATES, window=window)
     assert (run.metrics.get("throughput"), run.steps) == (512, 100)
 
 
-def test_the_first_steps_may_be_printed_more_often(tmp_path: Path) -> None:
+def test_the_first_steps_may_be_printed_more_often(tmp_path):
     numbers = [*range(1, 10), *range(10, 200, 10)]
     log = "".join(f"{k / 4} it {k}\n" for k in numbers)
     run = make.measured(tmp_path, log, CUSTOM_STAMPS)
     assert (run.metrics.get("throughput"), run.steps) == (512, 100)
 
 
-def test_an_epochs_last_interval_may_be_shorter(tmp_path: Path) -> None:
+def test_an_epochs_last_interval_may_be_shorter(tmp_path):
     numbers = [n for n in range(1, 500) if n % 120 % 50 == 0]
     log = "".join(f"{k / 4} it {k}\n" for k in numbers)
     window = Window(warmup_steps=100, measured_steps=290)
@@ -143,7 +138,7 @@ def test_an_epochs_last_interval_may_be_shorter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pytorch_imagenet", "shared"])
-def test_unlabelled_steps_of_one_rank_are_in_order(tmp_path: Path, name: str) -> None:
+def test_unlabelled_steps_of_one_rank_are_in_order(tmp_path, name):
     log_format, maker = MAKERS[name]
     lines = maker([0.5] * 150).splitlines(keepends=True)
     moved = "".join([*lines[:20], *lines[100:], *lines[20:100]])
@@ -155,7 +150,7 @@ def test_unlabelled_steps_of_one_rank_are_in_order(tmp_path: Path, name: str) ->
 @pytest.mark.parametrize(
     "name", ["dllogger", "tf_models_bert", "paddle_resnet", "pytorch_imagenet"]
 )
-def test_the_published_lines_stand_for_the_steps_they_should(tmp_path: Path, name: str) -> None:
+def test_the_published_lines_stand_for_the_steps_they_should(tmp_path, name):
     maker = make.OF_ONE_RANK[name]
     log = maker([0.5] * 200)
     published = Estimator.PUBLISHED
@@ -167,14 +162,14 @@ def test_the_published_lines_stand_for_the_steps_they_should(tmp_path: Path, nam
     assert behind.metrics.get("throughput") == 256
 
 
-def test_the_published_first_steps_of_an_epoch_may_be_missing(tmp_path: Path) -> None:
+def test_the_published_first_steps_of_an_epoch_may_be_missing(tmp_path):
     lines = make.paddle_resnet([0.5] * 200, epoch_length=50).splitlines(keepends=True)
     del lines[50:53]
     run = make.measured(tmp_path, "".join(lines), "paddle_resnet", estimator=Estimator.PUBLISHED)
     assert "none of the 3 before step 3" in refused(run)
 
 
-def test_published_steps_of_one_rank_are_in_order(tmp_path: Path) -> None:
+def test_published_steps_of_one_rank_are_in_order(tmp_path):
     lines = make.pytorch_imagenet([[0.5] * 150]).splitlines(keepends=True)
     lines[60], lines[61] = lines[61], lines[60]
     run = make.measured(tmp_path, "".join(lines), "pytorch_imagenet", estimator=Estimator.PUBLISHED)
@@ -183,9 +178,7 @@ def test_published_steps_of_one_rank_are_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("buffer_size", [300, 1 << 18])
 @pytest.mark.parametrize("lost", [1, 5])
-def test_a_later_epoch_tells_that_one_before_is_cut(
-    tmp_path: Path, lost: int, buffer_size: int
-) -> None:
+def test_a_later_epoch_tells_that_one_before_is_cut(tmp_path, lost, buffer_size):
     lines = make.dllogger([0.5] * 200, epoch_length=40).splitlines(keepends=True)
     del lines[80 - lost : 80]
     run = make.measured(tmp_path, "".join(lines), "dllogger", buffer_size=buffer_size)
@@ -196,7 +189,7 @@ def test_a_later_epoch_tells_that_one_before_is_cut(
     assert f"an epoch ended with step {40 - lost}, and a later one goes on to step" in refused(run)
 
 
-def test_numbers_that_begin_again_without_an_epoch(tmp_path: Path) -> None:
+def test_numbers_that_begin_again_without_an_epoch(tmp_path):
     log = "".join(f"it {k} took 0.5\n" for k in range(1, 41)) * 5
     reason = refused(make.measured(tmp_path, log, CUSTOM))
     assert reason == (
@@ -214,9 +207,7 @@ def test_numbers_that_begin_again_without_an_epoch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", [1, 5, 30])
 @pytest.mark.parametrize("topology", ["1n1g", "1n2g"])
-def test_a_printed_length_tells_that_an_epoch_is_cut(
-    tmp_path: Path, lost: int, topology: str
-) -> None:
+def test_a_printed_length_tells_that_an_epoch_is_cut(tmp_path, lost, topology):
     case = make.case(topology)
     ranks = [[0.5] * 200] * case.topology.devices_per_node
     log = make.pytorch_imagenet(ranks, epoch_length=60, block=7)
@@ -241,7 +232,7 @@ def test_a_printed_length_tells_that_an_epoch_is_cut(
 
 
 @pytest.mark.parametrize("name", ["dllogger", "paddle_resnet"])
-def test_an_epoch_that_is_cut_does_not_make_it_faster(tmp_path: Path, name: str) -> None:
+def test_an_epoch_that_is_cut_does_not_make_it_faster(tmp_path, name):
     lines = make.OF_ONE_RANK[name]([0.5] * 200, epoch_length=90).splitlines(keepends=True)
     del lines[50:90]
     run = make.measured(tmp_path, "".join(lines), name)
@@ -250,9 +241,7 @@ def test_an_epoch_that_is_cut_does_not_make_it_faster(tmp_path: Path, name: str)
 
 @pytest.mark.parametrize("estimator", Estimator)
 @pytest.mark.parametrize("lost", [10, 40])
-def test_an_epoch_behind_the_window_tells_that_one_before_is_cut(
-    tmp_path: Path, estimator: Estimator, lost: int
-) -> None:
+def test_an_epoch_behind_the_window_tells_that_one_before_is_cut(tmp_path, estimator, lost):
     """Of two epochs of 100 batches, the last 40 of each slow; steps 21 to 120 are measured."""
     times = [*[0.5] * 60, *[1.0] * 40] * 2
     lines = make.paddle_resnet(times, epoch_length=100).splitlines(keepends=True)
@@ -267,7 +256,7 @@ def test_an_epoch_behind_the_window_tells_that_one_before_is_cut(
 
 
 @pytest.mark.parametrize("name", ["dllogger", "paddle_resnet"])
-def test_a_log_that_begins_within_a_later_epoch(tmp_path: Path, name: str) -> None:
+def test_a_log_that_begins_within_a_later_epoch(tmp_path, name):
     lines = make.OF_ONE_RANK[name]([0.5] * 400, epoch_length=150).splitlines(keepends=True)
     resumed = make.measured(tmp_path, "".join(lines[150:]), name)
     assert resumed.metrics.get("throughput") == 256
@@ -281,7 +270,7 @@ TIMES = make.seconds(150)
 RATES = [500.0, *(9000.0 + 31 * k for k in range(1, 17))]
 NOISE = "node1:101:2020 [0] NCCL INFO Channel 00/02 : 0 1 2 3\n"
 
-LOGS: dict[str, tuple[str, Case, Window]] = {
+LOGS = {
     "paddle_resnet": (make.paddle_resnet(TIMES), make.case(), make.WINDOW),
     "dllogger": (make.dllogger(TIMES), make.case(), make.WINDOW),
     "tf_models_bert": (make.tf_models_bert(TIMES), make.case(), make.WINDOW),
@@ -301,7 +290,7 @@ LOGS: dict[str, tuple[str, Case, Window]] = {
 
 @pytest.mark.parametrize("between", [0, 10_000, 200_000])
 @pytest.mark.parametrize("name", LOGS)
-def test_a_second_run_behind_the_window_is_told(tmp_path: Path, name: str, between: int) -> None:
+def test_a_second_run_behind_the_window_is_told(tmp_path, name, between):
     log, case, window = LOGS[name]
     whole = log + NOISE * between
     assert make.measured(tmp_path, whole, name, of=case, window=window).status is RunStatus.OK
@@ -309,13 +298,12 @@ def test_a_second_run_behind_the_window_is_told(tmp_path: Path, name: str, betwe
     assert run.status is RunStatus.INVALID
     assert "second run" in (run.reason or "")
     line = re.search(r"\(line (\d+)\)", run.reason or "")
-    assert line is not None
     assert int(line[1]) > whole.count("\n")
 
 
 @pytest.mark.parametrize("steps", [60, 119, 5000])
 @pytest.mark.parametrize("name", ["paddle_resnet", "dllogger", "tf_models_bert"])
-def test_a_run_that_was_killed_and_begun_again(tmp_path: Path, name: str, steps: int) -> None:
+def test_a_run_that_was_killed_and_begun_again(tmp_path, name, steps):
     maker = make.OF_ONE_RANK[name]
     log = maker([0.5] * steps) + maker([0.25] * 3000)
     run = make.measured(tmp_path, log, name)
@@ -338,15 +326,13 @@ def test_a_run_that_was_killed_and_begun_again(tmp_path: Path, name: str, steps:
         ),
     ],
 )
-def test_a_run_that_goes_on_for_epochs_is_one(
-    tmp_path: Path, name: str, topology: str, log: str, estimator: Estimator
-) -> None:
+def test_a_run_that_goes_on_for_epochs_is_one(tmp_path, name, topology, log, estimator):
     run = make.measured(tmp_path, log, name, of=make.case(topology), estimator=estimator)
     assert (run.status, run.reason) == (RunStatus.OK, None)
 
 
 @pytest.mark.parametrize("name", ["paddle_resnet", "dllogger"])
-def test_a_damaged_line_behind_the_window_is_no_second_run(tmp_path: Path, name: str) -> None:
+def test_a_damaged_line_behind_the_window_is_no_second_run(tmp_path, name):
     log, case, window = LOGS[name]
     damaged = re.sub(r"(batch |Iteration: )130", r"\g<1>13", log)
     assert damaged != log
@@ -354,7 +340,7 @@ def test_a_damaged_line_behind_the_window_is_no_second_run(tmp_path: Path, name:
     assert make.measured(tmp_path, damaged, name, of=case, window=window) == clean
 
 
-def test_a_declared_record_may_lack_the_epoch(tmp_path: Path) -> None:
+def test_a_declared_record_may_lack_the_epoch(tmp_path):
     record = r"it (?P<step>\d+) took (?P<seconds>[\d.]+)"
     mine = custom_format("mine", record=record)
     log = "".join(f"it {k} took 0.5\n" for k in range(1, 151))
@@ -368,7 +354,7 @@ def test_a_declared_record_may_lack_the_epoch(tmp_path: Path) -> None:
     assert make.measured(tmp_path, epochs, named).reason is None
 
 
-def test_published_lines_of_a_second_run_are_seen(tmp_path: Path) -> None:
+def test_published_lines_of_a_second_run_are_seen(tmp_path):
     for name in ("paddle_resnet", "dllogger", "tf_models_bert"):
         log, case, window = LOGS[name]
         run = make.measured(

@@ -1,27 +1,23 @@
 """Metrics that a log prints, beside the steps: found, reduced to a number, checked, or missing."""
 
-from __future__ import annotations
-
 import math
 import os
 import random
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_makers import case
 
-from pytest_dlperf.formats.declared import DeclaredMetric, Over, declared_metric, unit_factor
-from pytest_dlperf.formats.log_format import LogFormat, WhichNode, custom_format
+from pytest_dlperf.formats.declared import Over, declared_metric, unit_factor
+from pytest_dlperf.formats.log_format import WhichNode, custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.throughput import LogReading, LogState
-from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, Statistic, builtin_metrics
 
 MEGATRON = custom_format(
@@ -33,36 +29,34 @@ WINDOW = Window(warmup_steps=2, measured_steps=6)
 LAST = 8
 
 
-def line(step: int, *, loss: str = "2.5", more: str = "") -> str:
+def line(step, *, loss="2.5", more=""):
     return (
         f" iteration {step:8d}/     100 | consumed samples: {step * 128:12d} | elapsed time per "
         f"iteration (ms): 500.0 | learning rate: 1.0E-04 | lm loss: {loss} | {more}\n"
     )
 
 
-def steps(
-    *, loss: Callable[[int], float | str] = lambda step: 9 - step, last: int = LAST
-) -> list[str]:
+def steps(*, loss=lambda step: 9 - step, last=LAST):
     return [line(step, loss=f"{loss(step)}") for step in range(1, last + 1)]
 
 
-def metric(name: str, record: str, **given: Any) -> DeclaredMetric:
+def metric(name, record, **given):
     """A declared metric: of what is printed, and of how it is judged."""
     reading = {key: given.pop(key) for key in ("printed_in", "node", "over") if key in given}
     definition = {"unit": "", "better": None, "source": Source.LOG, "statistic": Statistic.MEDIAN}
     return declared_metric(Metric(name=name, **{**definition, **given}), record=record, **reading)
 
 
-def loss(**given: Any) -> DeclaredMetric:
+def loss(**given):
     return metric("loss", r"lm loss: (?P<value>[-+.0-9EeNnaif,]+) ", **given)
 
 
-def memory(record: str = r"allocated: (?P<value>[-0-9.,e]+)", **given: Any) -> DeclaredMetric:
+def memory(record=r"allocated: (?P<value>[-0-9.,e]+)", **given):
     return metric("peak_memory", record, **{"unit": "MB", "better": Better.LOWER, **given})
 
 
-def reading(path: Path, *declared: DeclaredMetric, **given: Any) -> LogReading:
-    order: dict[str, Any] = {
+def reading(path, *declared, **given):
+    order = {
         "number": 1,
         "case": case(),
         "log_format": MEGATRON,
@@ -73,20 +67,20 @@ def reading(path: Path, *declared: DeclaredMetric, **given: Any) -> LogReading:
     return LogReading(path, **{**order, **given})
 
 
-def read(path: Path, log: str | Iterable[str], *declared: DeclaredMetric, **given: Any) -> Run:
+def read(path, log, *declared, **given):
     """Write a log and measure it."""
     file = path / "run.log"
     file.write_text(log if isinstance(log, str) else "".join(log), encoding="utf-8")
     return reading(file, *declared, **given).finish()
 
 
-def number(path: Path, log: str | Iterable[str], declared: DeclaredMetric, **given: Any) -> float:
+def number(path, log, declared, **given):
     run = read(path, log, declared, **given)
     assert run.status is RunStatus.OK, run.reason
     return run.metrics[declared.metric.name]
 
 
-def why_missing(path: Path, log: str | Iterable[str], declared: DeclaredMetric) -> str:
+def why_missing(path, log, declared):
     run = read(path, log, declared)
     assert run.status is RunStatus.OK, run.reason
     assert run.metrics["throughput"] == 256
@@ -94,7 +88,7 @@ def why_missing(path: Path, log: str | Iterable[str], declared: DeclaredMetric) 
     return run.missing[declared.metric.name]
 
 
-def why_unsound(path: Path, log: str | Iterable[str], declared: DeclaredMetric) -> str:
+def why_unsound(path, log, declared):
     run = read(path, log, declared)
     assert (run.status, run.metrics, run.missing) == (RunStatus.INVALID, {}, {})
     assert run.reason is not None
@@ -116,14 +110,12 @@ def why_unsound(path: Path, log: str | Iterable[str], declared: DeclaredMetric) 
         ("p99", 5.95),
     ],
 )
-def test_one_number_comes_of_those_in_the_window(
-    tmp_path: Path, statistic: str, expected: float
-) -> None:
+def test_one_number_comes_of_those_in_the_window(tmp_path, statistic, expected):
     declared = loss(statistic=Statistic(statistic))
     assert number(tmp_path, steps(), declared) == pytest.approx(expected)
 
 
-def test_a_number_on_a_line_of_its_own_is_of_the_step_before(tmp_path: Path) -> None:
+def test_a_number_on_a_line_of_its_own_is_of_the_step_before(tmp_path):
     log = "".join(
         f"{text}(after {step} iterations) memory | allocated: {step} | reserved: 99\n"
         for step, text in enumerate(steps(last=12), 1)
@@ -132,12 +124,12 @@ def test_a_number_on_a_line_of_its_own_is_of_the_step_before(tmp_path: Path) -> 
         assert number(tmp_path, log, memory(statistic=statistic)) == expected
 
 
-def test_what_follows_a_step_does_not_count_where_its_line_has_the_number(tmp_path: Path) -> None:
+def test_what_follows_a_step_does_not_count_where_its_line_has_the_number(tmp_path):
     log = [f"{text}validation lm loss: 77 \n" for text in steps()]
     assert number(tmp_path, log, loss(statistic=Statistic.MAX)) == 6
 
 
-def test_a_number_that_names_its_step_is_of_that_one(tmp_path: Path) -> None:
+def test_a_number_that_names_its_step_is_of_that_one(tmp_path):
     declared = memory(r"step (?P<step>[0-9]+) allocated: (?P<value>[0-9]+)")
     before = [f"step {step} allocated: {step}\n{text}" for step, text in enumerate(steps(), 1)]
     assert number(tmp_path, before, declared) == 5.5
@@ -145,7 +137,7 @@ def test_a_number_that_names_its_step_is_of_that_one(tmp_path: Path) -> None:
     assert "no match in the window, steps 3 to 8" in why_missing(tmp_path, at_the_end, declared)
 
 
-def test_steps_count_on_through_epochs(tmp_path: Path) -> None:
+def test_steps_count_on_through_epochs(tmp_path):
     of_epochs = custom_format(
         "e", record=r"epoch (?P<epoch>[0-9]+) step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) "
     )
@@ -159,7 +151,7 @@ def test_steps_count_on_through_epochs(tmp_path: Path) -> None:
         assert number(tmp_path, log, of_steps, log_format=of_epochs) == expected
 
 
-def test_a_number_that_is_printed_once_counts_over_the_run(tmp_path: Path) -> None:
+def test_a_number_that_is_printed_once_counts_over_the_run(tmp_path):
     over_run = memory(over=Over.RUN, statistic=Statistic.LAST)
     for log in (
         ["peak allocated: 512\n", *steps()],
@@ -172,14 +164,14 @@ def test_a_number_that_is_printed_once_counts_over_the_run(tmp_path: Path) -> No
     )
 
 
-def test_only_whole_lines_count(tmp_path: Path) -> None:
+def test_only_whole_lines_count(tmp_path):
     cut = [*steps(), "peak allocated: 51"]
     assert "no match" in why_missing(tmp_path, cut, memory(over=Over.RUN))
 
 
 @pytest.mark.parametrize("buffer_size", [64, 1000, 1 << 18])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_how_a_log_is_cut_changes_no_number(tmp_path: Path, buffer_size: int, end: str) -> None:
+def test_how_a_log_is_cut_changes_no_number(tmp_path, buffer_size, end):
     log = "".join(
         f"{text}noise {step} \n memory allocated: {step} \n" for step, text in enumerate(steps(), 1)
     ).replace("\n", end)
@@ -210,9 +202,7 @@ pieces = st.lists(
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(pieces=pieces, cut=st.integers(0, 6000), buffer_size=st.sampled_from([1, 50, 300, 1 << 18]))
-def test_a_log_that_grows_gives_what_the_whole_gives(
-    pieces: list[str], cut: int, buffer_size: int
-) -> None:
+def test_a_log_that_grows_gives_what_the_whole_gives(pieces, cut, buffer_size):
     declared = (
         loss(sanity=Sanity(falls=True, below=1000)),
         memory(),
@@ -221,7 +211,7 @@ def test_a_log_that_grows_gives_what_the_whole_gives(
     )
     printed = iter(range(1, 100))
 
-    def next_line() -> str:
+    def next_line():
         step = next(printed)
         return line(step, loss=f"{200 - step}")
 
@@ -238,7 +228,7 @@ def test_a_log_that_grows_gives_what_the_whole_gives(
         assert growing.finish() == reading(file, *declared).finish()
 
 
-def test_a_builtin_format_shows_metrics_as_well(tmp_path: Path) -> None:
+def test_a_builtin_format_shows_metrics_as_well(tmp_path):
     log = "".join(
         f"dlperf step rank={rank} step={step} time={step * 0.5} loss={10 - step + rank}\n"
         for step in range(1, 9)
@@ -249,7 +239,7 @@ def test_a_builtin_format_shows_metrics_as_well(tmp_path: Path) -> None:
     assert run.metrics["loss"] == 5
 
 
-def test_the_published_lines_have_a_window_too(tmp_path: Path) -> None:
+def test_the_published_lines_have_a_window_too(tmp_path):
     from log_makers import dllogger
 
     log = dllogger([0.5] * 126)
@@ -282,11 +272,11 @@ def test_the_published_lines_have_a_window_too(tmp_path: Path) -> None:
         ("", "%", 100),
     ],
 )
-def test_units_are_worth_what_they_say(printed: str, kept: str, expected: float) -> None:
+def test_units_are_worth_what_they_say(printed, kept, expected):
     assert unit_factor(printed, kept) == pytest.approx(expected)
 
 
-def test_numbers_are_kept_in_the_metric_s_own_unit(tmp_path: Path) -> None:
+def test_numbers_are_kept_in_the_metric_s_own_unit(tmp_path):
     log = [f"{text} memory: 2048MiB\n memory: 3GiB\n" for text in steps()]
     with_unit = memory(r"memory: (?P<value>[0-9.]+)(?P<unit>[KMG]iB)", unit="GiB")
     assert number(tmp_path, log, with_unit) == 2.5
@@ -296,13 +286,13 @@ def test_numbers_are_kept_in_the_metric_s_own_unit(tmp_path: Path) -> None:
     )
 
 
-def test_a_number_may_have_a_prefix_or_none(tmp_path: Path) -> None:
+def test_a_number_may_have_a_prefix_or_none(tmp_path):
     log = [f"{text} tps: 900\n tps: 1.1k\n" for text in steps()]
     optional = metric("tps", "tps: (?P<value>[0-9.]+)(?P<unit>k?)", unit="tokens/s")
     assert number(tmp_path, log, optional) == 1000
 
 
-def test_an_unknown_unit_is_told_with_its_line(tmp_path: Path) -> None:
+def test_an_unknown_unit_is_told_with_its_line(tmp_path):
     log = [f"{text}memory: 3 blobs\n" for text in steps()]
     reason = why_missing(tmp_path, log, memory(r"memory: (?P<value>[0-9]+) (?P<unit>\w+)"))
     assert "'blobs'" in reason
@@ -313,7 +303,7 @@ def test_an_unknown_unit_is_told_with_its_line(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def nodes(tmp_path: Path) -> list[Path]:
+def nodes(tmp_path):
     """The logs of three nodes, of which the last two print memory: 20 and 30."""
     logs = []
     for node in range(3):
@@ -324,33 +314,31 @@ def nodes(tmp_path: Path) -> list[Path]:
     return logs
 
 
-def read_nodes(logs: list[Path], declared: DeclaredMetric) -> Run:
+def read_nodes(logs, declared):
     return RunLogs(
         reading(log, declared, node=node, nodes=len(logs)) for node, log in enumerate(logs)
     ).finish()
 
 
 @pytest.mark.parametrize(("node", "expected"), [("last", 30), ("any", 25)])
-def test_the_logs_of_the_named_nodes_are_read(
-    nodes: list[Path], node: str, expected: float
-) -> None:
+def test_the_logs_of_the_named_nodes_are_read(nodes, node, expected):
     assert read_nodes(nodes, memory(node=WhichNode(node))).metrics["peak_memory"] == expected
 
 
 @pytest.mark.parametrize("node", ["first", "each"])
-def test_a_node_without_the_metric_is_named(nodes: list[Path], node: str) -> None:
+def test_a_node_without_the_metric_is_named(nodes, node):
     reason = read_nodes(nodes, memory(node=WhichNode(node))).missing["peak_memory"]
     assert f"in {nodes[0]}: no match" in reason
 
 
-def test_a_log_that_is_not_there_is_named(nodes: list[Path]) -> None:
+def test_a_log_that_is_not_there_is_named(nodes):
     nodes[2].unlink()
     reason = read_nodes(nodes, memory(node=WhichNode.LAST)).missing["peak_memory"]
     assert str(nodes[2]) in reason
     assert "No such file" in reason
 
 
-def of_last_rank(folder: Path, declared: DeclaredMetric) -> RunLogs:
+def of_last_rank(folder, declared):
     """Logs as Megatron's: the last rank prints the steps, the first one its memory."""
     logs = [folder / "node0.log", folder / "node1.log"]
     logs[0].write_text(
@@ -367,7 +355,7 @@ def of_last_rank(folder: Path, declared: DeclaredMetric) -> RunLogs:
     return RunLogs(readings, node=WhichNode.LAST)
 
 
-def test_the_step_s_number_may_stand_in_a_log_that_shows_no_steps(tmp_path: Path) -> None:
+def test_the_step_s_number_may_stand_in_a_log_that_shows_no_steps(tmp_path):
     numbered = memory(
         r"after (?P<step>[0-9]+) iterations.* max allocated: (?P<value>[0-9.]+) ",
         statistic=Statistic.MAX,
@@ -378,7 +366,7 @@ def test_the_step_s_number_may_stand_in_a_log_that_shows_no_steps(tmp_path: Path
     assert logs.finish().metrics["peak_memory"] == 800.5
 
 
-def test_a_number_without_step_needs_a_log_with_steps(tmp_path: Path) -> None:
+def test_a_number_without_step_needs_a_log_with_steps(tmp_path):
     record = r" max allocated: (?P<value>[0-9.]+) "
     run = of_last_rank(tmp_path, memory(record)).finish()
     assert run.metrics == {"throughput": 512}
@@ -388,18 +376,18 @@ def test_a_number_without_step_needs_a_log_with_steps(tmp_path: Path) -> None:
     assert of_last_rank(tmp_path, over_run).finish().metrics["peak_memory"] == 1000.5
 
 
-def test_a_log_of_any_name_is_named(tmp_path: Path) -> None:
+def test_a_log_of_any_name_is_named(tmp_path):
     file = Path(os.fsdecode(bytes(tmp_path) + b"/\xff.log"))
     file.write_text("".join(steps()), encoding="utf-8")
     reason = reading(file, memory()).finish().missing["peak_memory"]
     assert f"in {tmp_path}/\\xff.log: no match" in reason
 
 
-def test_the_only_log_stands_for_all_nodes(nodes: list[Path]) -> None:
+def test_the_only_log_stands_for_all_nodes(nodes):
     assert read_nodes(nodes[2:], memory(node=WhichNode.LAST)).metrics["peak_memory"] == 30
 
 
-def test_the_worst_of_all_ranks_last_numbers_counts(tmp_path: Path) -> None:
+def test_the_worst_of_all_ranks_last_numbers_counts(tmp_path):
     log = [*steps(), *(f"rank {rank} allocated: {10 - rank}\n" for rank in range(4))]
     declared = memory(
         r"rank (?P<rank>[0-9]+) allocated: (?P<value>[0-9.]+)",
@@ -413,20 +401,20 @@ def test_the_worst_of_all_ranks_last_numbers_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["nan", "NaN", "inf", "-inf"])
-def test_a_number_that_is_none_makes_the_run_invalid(tmp_path: Path, text: str) -> None:
+def test_a_number_that_is_none_makes_the_run_invalid(tmp_path, text):
     log = steps(loss=lambda step: text if step == 5 else 1.5)
     reason = why_unsound(tmp_path, log, loss(sanity=Sanity()))
     assert reason == f"loss is {float(text)}; needed is a finite number (line 5)"
     assert read(tmp_path, log, loss()).status is RunStatus.OK
 
 
-def test_what_was_not_a_number_before_the_window_does_not_count(tmp_path: Path) -> None:
+def test_what_was_not_a_number_before_the_window_does_not_count(tmp_path):
     log = steps(loss=lambda step: math.nan if step < 3 else 1)
     assert number(tmp_path, log, loss(sanity=Sanity())) == 1
 
 
 @pytest.mark.parametrize(("value", "verdict"), [(1.0, "does not fall"), (2.0, None)])
-def test_a_loss_has_to_fall(tmp_path: Path, value: float, verdict: str | None) -> None:
+def test_a_loss_has_to_fall(tmp_path, value, verdict):
     log = steps(loss=lambda step: 1 if step > 5 else value)
     if verdict is None:
         assert number(tmp_path, log, loss(sanity=Sanity(falls=True))) == 1.5
@@ -437,14 +425,14 @@ def test_a_loss_has_to_fall(tmp_path: Path, value: float, verdict: str | None) -
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_fall_is_held_against_the_scatter_of_the_window(tmp_path: Path, seed: int) -> None:
+def test_a_fall_is_held_against_the_scatter_of_the_window(tmp_path, seed):
     """Random data: the first half is above the second in one run of two."""
     noise = random.Random(seed)  # noqa: S311 - no secret
     flat = [noise.gauss(5.137, 0.02) for _ in range(100)]
     window = Window(warmup_steps=0, measured_steps=100)
     declared = loss(sanity=Sanity(falls=True))
 
-    def run_of(values: Sequence[float]) -> Run:
+    def run_of(values):
         log = steps(loss=lambda step: f"{values[step - 1]:.5f}", last=100)
         return read(tmp_path, log, declared, window=window)
 
@@ -456,14 +444,14 @@ def test_a_fall_is_held_against_the_scatter_of_the_window(tmp_path: Path, seed: 
     assert "does not fall: its mean" in (run_of(falling[::-1]).reason or "")
 
 
-def test_a_spike_hides_no_fall(tmp_path: Path) -> None:
+def test_a_spike_hides_no_fall(tmp_path):
     log = steps(loss=lambda step: "900.0" if step == 90 else f"{7 - step / 50}", last=100)
     window = Window(warmup_steps=20, measured_steps=80)
     run = read(tmp_path, log, loss(sanity=Sanity(falls=True)), window=window)
     assert run.status is RunStatus.OK, run.reason
 
 
-def test_a_fall_goes_by_steps_and_not_by_the_order_of_ranks(tmp_path: Path) -> None:
+def test_a_fall_goes_by_steps_and_not_by_the_order_of_ranks(tmp_path):
     """Blocks of one rank each: in the order of the file the loss rises again."""
     log = "".join(
         f"dlperf step rank={rank} step={step} time={step * 0.5} loss={10 - step + 20 * rank}\n"
@@ -482,11 +470,11 @@ def test_a_fall_goes_by_steps_and_not_by_the_order_of_ranks(tmp_path: Path) -> N
         (Sanity(above=2), "loss is 2; needed is one above 2 (line 7)"),
     ],
 )
-def test_a_bound_is_one_of_every_number(tmp_path: Path, sanity: Sanity, said: str) -> None:
+def test_a_bound_is_one_of_every_number(tmp_path, sanity, said):
     assert why_unsound(tmp_path, steps(), loss(sanity=sanity)) == said
 
 
-def test_a_check_without_numbers_makes_the_run_invalid(tmp_path: Path) -> None:
+def test_a_check_without_numbers_makes_the_run_invalid(tmp_path):
     reason = why_unsound(
         tmp_path, "".join(steps()).replace("lm loss", "loss"), loss(sanity=Sanity())
     )
@@ -494,7 +482,7 @@ def test_a_check_without_numbers_makes_the_run_invalid(tmp_path: Path) -> None:
     assert str(tmp_path / "run.log") in reason
 
 
-def test_a_metric_that_is_compared_and_checked_may_be_missing(tmp_path: Path) -> None:
+def test_a_metric_that_is_compared_and_checked_may_be_missing(tmp_path):
     both = memory(r"allocated: (?P<value>[^ ]+)", sanity=Sanity(below=100))
     assert "no match" in why_missing(tmp_path, steps(), both)
 
@@ -512,7 +500,7 @@ def test_a_metric_that_is_compared_and_checked_may_be_missing(tmp_path: Path) ->
         ("0", "peak_memory is 0 MB; needed is a finite number above zero"),
     ],
 )
-def test_a_number_that_cannot_be_judged_is_told(tmp_path: Path, text: str, said: str) -> None:
+def test_a_number_that_cannot_be_judged_is_told(tmp_path, text, said):
     log = [f"{text_of}allocated: {text}\n" for text_of in steps()]
     reason = why_missing(tmp_path, log, memory())
     assert said in reason
@@ -521,9 +509,7 @@ def test_a_number_that_cannot_be_judged_is_told(tmp_path: Path, text: str, said:
 
 
 @pytest.mark.parametrize("lines", [{3, 4, 5, 6, 7, 8}, {7}])
-def test_an_expression_that_ends_before_an_exponent_is_told(
-    tmp_path: Path, lines: set[int]
-) -> None:
+def test_an_expression_that_ends_before_an_exponent_is_told(tmp_path, lines):
     """The number before it is another one, and may be the better."""
     log = [
         f"{text[:-1]} allocated: {'1.5e+03' if step in lines else 1500} lr: 3e-04\n"
@@ -535,7 +521,7 @@ def test_an_expression_that_ends_before_an_exponent_is_told(
 
 
 @pytest.mark.parametrize("group", ["[0-9.]+", "[-+.0-9eE]+", r"\d+(?:\.\d+)?"])
-def test_an_expression_that_overlooks_nan_checks_nothing(group: str) -> None:
+def test_an_expression_that_overlooks_nan_checks_nothing(group):
     record = f"lm loss: (?P<value>{group}) "
     with pytest.raises(ValueError, match="NaN"):
         metric("loss", record, sanity=Sanity(falls=True))
@@ -546,7 +532,7 @@ def test_an_expression_that_overlooks_nan_checks_nothing(group: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"), [("5,856", 5856), ("1,005,856.5", 1005856.5), ("-5,856", -5856)]
 )
-def test_thousands_may_be_told_apart_by_commas(tmp_path: Path, text: str, expected: float) -> None:
+def test_thousands_may_be_told_apart_by_commas(tmp_path, text, expected):
     log = [f"{text_of}allocated: {text}\n" for text_of in steps()]
     assert number(tmp_path, log, memory(better=None)) == expected
 
@@ -561,16 +547,14 @@ def test_thousands_may_be_told_apart_by_commas(tmp_path: Path, text: str, expect
         ("2M", {"unit": "GB", "printed_in": "B"}, 0.002),
     ],
 )
-def test_a_number_may_end_with_a_prefix(
-    tmp_path: Path, text: str, unit: dict[str, str], expected: float
-) -> None:
+def test_a_number_may_end_with_a_prefix(tmp_path, text, unit, expected):
     log = [f"{text_of}allocated: {text} | more\n" for text_of in steps()]
     taken = memory(r"allocated: (?P<value>[0-9.]+ ?[kKMG]?)", **unit)
     assert number(tmp_path, log, taken) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("text", ["5,856", "122.0K", "1.5 M"])
-def test_an_expression_that_ends_within_a_number_is_told(tmp_path: Path, text: str) -> None:
+def test_an_expression_that_ends_within_a_number_is_told(tmp_path, text):
     log = [f"{text_of} allocated: {text}\n" for text_of in steps()]
     cut = memory(r"allocated: (?P<value>[0-9.]+)", unit="")
     assert f"'{text}' goes on behind the group 'value'" in (
@@ -579,7 +563,7 @@ def test_an_expression_that_ends_within_a_number_is_told(tmp_path: Path, text: s
     assert "(line 6)" in reason
 
 
-def test_what_only_looks_like_more_of_a_number_is_not(tmp_path: Path) -> None:
+def test_what_only_looks_like_more_of_a_number_is_not(tmp_path):
     in_megabytes = [f"{text} allocated: 58M\n" for text in steps()]
     assert number(tmp_path, in_megabytes, memory(r"allocated: (?P<value>[0-9.]+)")) == 58
     in_a_list = [f"{text} allocated: 58, 3\n" for text in steps()]
@@ -589,7 +573,7 @@ def test_what_only_looks_like_more_of_a_number_is_not(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------- how far it is read
 
 
-def test_reading_ends_with_the_window_where_its_lines_have_all(tmp_path: Path) -> None:
+def test_reading_ends_with_the_window_where_its_lines_have_all(tmp_path):
     file = tmp_path / "run.log"
     file.write_text("".join(steps(last=4000)), encoding="utf-8")
     log = reading(file, loss(), buffer_size=4096)
@@ -597,11 +581,11 @@ def test_reading_ends_with_the_window_where_its_lines_have_all(tmp_path: Path) -
     assert log.position <= 4096
 
 
-def test_a_metric_that_may_still_come_is_awaited(tmp_path: Path) -> None:
+def test_a_metric_that_may_still_come_is_awaited(tmp_path):
     file = tmp_path / "run.log"
     log = reading(file, memory())
 
-    def grow(text: str) -> tuple[LogState, set[str]]:
+    def grow(text):
         with file.open("a", encoding="utf-8") as grown:
             grown.write(text)
         log.advance()
@@ -613,7 +597,7 @@ def test_a_metric_that_may_still_come_is_awaited(tmp_path: Path) -> None:
     assert log.finish().metrics["peak_memory"] == 5
 
 
-def test_a_metric_is_awaited_until_the_next_step(tmp_path: Path) -> None:
+def test_a_metric_is_awaited_until_the_next_step(tmp_path):
     file = tmp_path / "run.log"
     file.write_text("".join(steps(last=9)), encoding="utf-8")
     log = reading(file, memory())
@@ -625,7 +609,7 @@ def test_a_metric_is_awaited_until_the_next_step(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------ step times
 
 
-def percentiles(path: Path, log: str, log_format: LogFormat, **given: Any) -> Run:
+def percentiles(path, log, log_format, **given):
     every = builtin_metrics("samples/s")
     wanted = [every[name] for name in ("step_time_p50", "step_time_p95", "step_time_p99")]
     window = Window(warmup_steps=2, measured_steps=100)
@@ -634,7 +618,7 @@ def percentiles(path: Path, log: str, log_format: LogFormat, **given: Any) -> Ru
     )
 
 
-def test_step_times_have_percentiles(tmp_path: Path) -> None:
+def test_step_times_have_percentiles(tmp_path):
     took = custom_format("took", record="step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s")
     log = "".join(f"step {step} took {step}.0 s\n" for step in range(1, 103))
     run = percentiles(tmp_path, log, took)
@@ -643,7 +627,7 @@ def test_step_times_have_percentiles(tmp_path: Path) -> None:
     assert run.metrics["step_time_p99"] == pytest.approx(3 + 0.99 * 99)
 
 
-def test_the_slowest_rank_of_a_step_counts(tmp_path: Path) -> None:
+def test_the_slowest_rank_of_a_step_counts(tmp_path):
     log = "".join(
         f"dlperf step rank={rank} step={step} time={end + rank * (step % 2) / 10:.3f} loss=1\n"
         for step in range(1, 103)
@@ -664,7 +648,7 @@ def test_the_slowest_rank_of_a_step_counts(tmp_path: Path) -> None:
         "rank {rank} step {step} runs {speed}/s",
     ],
 )
-def test_the_throughput_is_by_the_mean_time_of_ranks(tmp_path: Path, line: str) -> None:
+def test_the_throughput_is_by_the_mean_time_of_ranks(tmp_path, line):
     """With a label or without, by durations or speeds; ``step_time_p50`` is the slowest one's."""
     time = "took (?P<seconds>[0-9.]+)" if "took" in line else "runs (?P<samples_per_second>[0-9]+)"
     label = "rank (?P<rank>[0-9]+) " if "rank" in line else "^"
@@ -679,7 +663,7 @@ def test_the_throughput_is_by_the_mean_time_of_ranks(tmp_path: Path, line: str) 
     assert run.metrics["step_time_p50"] == pytest.approx(0.32)
 
 
-def test_stamps_in_front_of_lines_give_step_times(tmp_path: Path) -> None:
+def test_stamps_in_front_of_lines_give_step_times(tmp_path):
     from log_makers import dllogger
 
     log = dllogger([0.5] * 60 + [1.5] * 60)
@@ -687,14 +671,14 @@ def test_stamps_in_front_of_lines_give_step_times(tmp_path: Path) -> None:
     assert (run.metrics["step_time_p50"], run.metrics["step_time_p95"]) == (0.5, 1.5)
 
 
-def test_speeds_of_single_steps_give_step_times(tmp_path: Path) -> None:
+def test_speeds_of_single_steps_give_step_times(tmp_path):
     rates = custom_format("rates", record="step (?P<step>[0-9]+) (?P<samples_per_second>[0-9.]+)/s")
     log = "".join(f"step {step} 256.0/s\n" for step in range(1, 103))
     assert percentiles(tmp_path, log, rates).metrics["step_time_p95"] == 0.5
 
 
 @pytest.mark.parametrize("timing", ["took {:.1f} s", "at {:.1f}", "with {:.1f}/s"])
-def test_means_over_several_steps_are_refused(tmp_path: Path, timing: str) -> None:
+def test_means_over_several_steps_are_refused(tmp_path, timing):
     formats = {
         "took": r"step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+)",
         "at": r"step (?P<step>[0-9]+) at (?P<timestamp>[0-9.]+)",
@@ -707,14 +691,14 @@ def test_means_over_several_steps_are_refused(tmp_path: Path, timing: str) -> No
     assert "every 10 steps" in run.missing["step_time_p95"]
 
 
-def test_coarse_stamps_are_refused(tmp_path: Path) -> None:
+def test_coarse_stamps_are_refused(tmp_path):
     stamps = custom_format("s", record=r"step (?P<step>[0-9]+) at (?P<timestamp>[0-9:]+)")
     log = "".join(f"step {k} at 10:{k // 60:02d}:{k % 60:02d}\n" for k in range(1, 200))
     run = percentiles(tmp_path, log, stamps)
     assert "1 s is too coarse" in run.missing["step_time_p50"]
 
 
-def test_published_lines_are_no_steps(tmp_path: Path) -> None:
+def test_published_lines_are_no_steps(tmp_path):
     from log_makers import dllogger
 
     run = percentiles(
@@ -739,7 +723,7 @@ def test_published_lines_are_no_steps(tmp_path: Path) -> None:
         r"lm loss: (?P<value>[0-9.na]+)(?P<unit>)",
     ],
 )
-def test_however_many_lines_are_read_at_once(tmp_path: Path, record: str) -> None:
+def test_however_many_lines_are_read_at_once(tmp_path, record):
     """By all lines of a region, or by each of them: what comes out is the same."""
     window = Window(warmup_steps=100, measured_steps=300)
     log = steps(loss=lambda step: 1 + step % 7, last=500)
@@ -750,7 +734,7 @@ def test_however_many_lines_are_read_at_once(tmp_path: Path, record: str) -> Non
 
 
 @pytest.mark.parametrize("glued", range(1, 11))
-def test_a_line_of_two_records_is_of_the_first(tmp_path: Path, glued: int) -> None:
+def test_a_line_of_two_records_is_of_the_first(tmp_path, glued):
     took = custom_format("took", record="step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s")
     log = [f"step {k} took 0.5 s, {k} MB{' ' if k == glued else chr(10)}" for k in range(1, 11)]
     run = read(tmp_path, log, memory("(?P<value>[0-9]+) MB"), log_format=took)

@@ -1,12 +1,9 @@
 """Logs of several nodes and ranks: which are read, and what they say of the same steps."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import log_makers as make
 import pytest
@@ -14,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged_logs import judged
 
-from pytest_dlperf.formats.log_format import LogFormat, WhichNode, custom_format
+from pytest_dlperf.formats.log_format import WhichNode, custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.run_logs import REACH, RunLogs
 from pytest_dlperf.logs.throughput import LogReading, LogState
@@ -22,7 +19,7 @@ from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 from pytest_dlperf.model.metric import builtin_metrics
 
 Nodes = Callable[..., "Logs"]
-Measure: TypeAlias = Callable[[Path, Sequence[Sequence[float]]], Run]
+Measure = Callable[[Path, Sequence[Sequence[float]]], Run]
 
 
 TITAN = """\
@@ -53,13 +50,13 @@ OF_STEPS = [WhichNode.FIRST, WhichNode.LAST, WhichNode.EACH]
 """Samples per second of two nodes with one device each, of 128 samples."""
 
 
-def steps(milliseconds: float = 500, *, last: int = 12, rank: int | None = None) -> str:
+def steps(milliseconds=500, *, last=12, rank=None):
     """What a node prints whose steps take so long."""
     who = "" if rank is None else f"rank {rank} "
     return "".join(f"{who}step {step} took {milliseconds} ms\n" for step in range(1, last + 1))
 
 
-def titan(node: int, step: int, label: str) -> str:
+def titan(node, step, label):
     """What one process of a node prints of a step that ends every two seconds."""
     return (
         f"{label.format(node)}[rank{8 * node}]:[titan] 2026-11-20 10:00:{2 * step:02},{node:03} - "
@@ -72,9 +69,7 @@ def titan(node: int, step: int, label: str) -> str:
     [("ranks: nodes", ""), ("ranks: nodes", "{}: "), (LABELLED, "{}: ")],
 )
 @pytest.mark.parametrize("block", [1, 20])
-def test_one_process_of_each_node_prints_into_one_log(
-    tmp_path: Path, log_format: str, label: str, block: int
-) -> None:
+def test_one_process_of_each_node_prints_into_one_log(tmp_path, log_format, label, block):
     """As into ``slurm-%j.out``, in turn or in blocks: 64 samples of 8,192 tokens in 2 s."""
     (tmp_path / "titan.yaml").write_text(TITAN % log_format, encoding="utf-8")
     log = "".join(
@@ -88,7 +83,7 @@ def test_one_process_of_each_node_prints_into_one_log(
     assert run.metrics["throughput"] == pytest.approx(64 * 8192 / 2)
 
 
-def test_a_node_that_did_not_print_is_missed(tmp_path: Path) -> None:
+def test_a_node_that_did_not_print_is_missed(tmp_path):
     (tmp_path / "titan.yaml").write_text(TITAN % "ranks: nodes", encoding="utf-8")
     log = "".join(titan(node, step, "") for step in range(1, 21) for node in range(3))
     run = judged(tmp_path / "titan.yaml", log)
@@ -96,7 +91,7 @@ def test_a_node_that_did_not_print_is_missed(tmp_path: Path) -> None:
     assert "has 4 rank(s) that print into it" in (run.reason or "")
 
 
-def test_what_to_set_where_several_processes_print_is_said(tmp_path: Path) -> None:
+def test_what_to_set_where_several_processes_print_is_said(tmp_path):
     (tmp_path / "titan.yaml").write_text(TITAN % "ranks: one", encoding="utf-8")
     log = "".join(titan(node, step, "") for step in range(1, 21) for node in range(4))
     assert "'nodes' for one of each node" in (judged(tmp_path / "titan.yaml", log).reason or "")
@@ -107,14 +102,14 @@ class Logs:
 
     def __init__(
         self,
-        folder: Path,
-        *contents: str | None,
-        node: str = "first",
-        log_format: LogFormat = ONE_PRINTS,
-        estimator: Estimator = Estimator.STEADY,
-        window: Window = WINDOW,
-        **options: Any,
-    ) -> None:
+        folder,
+        *contents,
+        node="first",
+        log_format=ONE_PRINTS,
+        estimator=Estimator.STEADY,
+        window=WINDOW,
+        **options,
+    ):
         self.paths = [folder / f"node{rank}.log" for rank in range(len(contents))]
         for path, content in zip(self.paths, contents, strict=True):
             if content is not None:
@@ -138,15 +133,15 @@ class Logs:
             node=WhichNode(node),
         )
 
-    def run(self, *limits: int | None) -> Run:
+    def run(self, *limits):
         return self.run_logs.finish(limits)
 
-    def throughput(self) -> float:
+    def throughput(self):
         run = self.run()
         assert run.status is RunStatus.OK, run.reason
         return run.metrics["throughput"]
 
-    def why_invalid(self) -> str:
+    def why_invalid(self):
         run = self.run()
         assert (run.status, run.metrics) == (RunStatus.INVALID, {})
         assert run.reason is not None
@@ -154,7 +149,7 @@ class Logs:
 
 
 @pytest.fixture
-def nodes(tmp_path: Path) -> Nodes:
+def nodes(tmp_path):
     return lambda *contents, **options: Logs(tmp_path, *contents, **options)
 
 
@@ -167,9 +162,7 @@ def nodes(tmp_path: Path) -> Nodes:
         ("each", [steps(), steps()], 0),
     ],
 )
-def test_the_log_of_the_node_that_prints_is_the_run_s(
-    nodes: Nodes, node: str, contents: list[str], main: int
-) -> None:
+def test_the_log_of_the_node_that_prints_is_the_run_s(nodes, node, contents, main):
     logs = nodes(*contents, node=node)
     run = logs.run()
     assert (run.status, run.reason, run.steps) == (RunStatus.OK, None, 10)
@@ -178,7 +171,7 @@ def test_the_log_of_the_node_that_prints_is_the_run_s(
 
 
 @pytest.mark.parametrize("node", OF_STEPS)
-def test_a_single_log_is_that_of_all_nodes(nodes: Nodes, node: WhichNode) -> None:
+def test_a_single_log_is_that_of_all_nodes(nodes, node):
     assert nodes(steps(), node=node.value).throughput() == 256
 
 
@@ -190,9 +183,7 @@ def test_a_single_log_is_that_of_all_nodes(nodes: Nodes, node: WhichNode) -> Non
         ("last", [steps(), "x\n"], "node: first"),
     ],
 )
-def test_steps_in_another_log_are_pointed_out(
-    nodes: Nodes, node: str, contents: list[str], advice: str
-) -> None:
+def test_steps_in_another_log_are_pointed_out(nodes, node, contents, advice):
     logs = nodes(*contents, node=node)
     reason = logs.why_invalid()
     assert advice in reason
@@ -200,16 +191,14 @@ def test_steps_in_another_log_are_pointed_out(
 
 
 @pytest.mark.parametrize("content", ["x\n", "", None])
-def test_where_each_has_to_print_one_that_does_not_is_named(
-    nodes: Nodes, content: str | None
-) -> None:
+def test_where_each_has_to_print_one_that_does_not_is_named(nodes, content):
     logs = nodes(steps(), content, node="each")
     run = logs.run()
     assert (run.status, run.log) == (RunStatus.INVALID, str(logs.paths[1]))
 
 
 @pytest.mark.parametrize(("other", "agree"), [(549, True), (551, False), (455, True), (454, False)])
-def test_two_that_count_have_to_agree(nodes: Nodes, other: float, agree: bool) -> None:
+def test_two_that_count_have_to_agree(nodes, other, agree):
     logs = nodes(steps(), steps(other), node="each")
     if agree:
         assert logs.throughput() == pytest.approx((AT_500_MS + AT_500_MS * 500 / other) / 2)
@@ -219,39 +208,39 @@ def test_two_that_count_have_to_agree(nodes: Nodes, other: float, agree: bool) -
 
 
 @pytest.mark.parametrize(("node", "expected"), [("first", 500), ("last", 900)])
-def test_one_that_does_not_count_has_no_say(nodes: Nodes, node: str, expected: float) -> None:
+def test_one_that_does_not_count_has_no_say(nodes, node, expected):
     logs = nodes(steps(), steps(900), node=node)
     assert logs.throughput() == pytest.approx(AT_500_MS * 500 / expected)
 
 
-def test_each_node_s_own_speed_is_summed(nodes: Nodes) -> None:
+def test_each_node_s_own_speed_is_summed(nodes):
     own = custom_format(
         "own",
         record=r"step (?P<step>[0-9]+): (?P<samples_per_second>[0-9]+)/s",
         rate_scope="node",
     )
 
-    def printed(rate: int) -> str:
+    def printed(rate):
         return "".join(f"step {step}: {rate}/s\n" for step in range(1, 13))
 
     assert nodes(printed(300), printed(100), node="each", log_format=own).throughput() == 400
 
 
-def test_nodes_may_be_a_step_apart(nodes: Nodes) -> None:
+def test_nodes_may_be_a_step_apart(nodes):
     short = Window(warmup_steps=2, measured_steps=4)
     mean = (AT_500_MS + AT_500_MS * 500 / 620) / 2
     assert nodes(steps(), steps(620), node="each", window=short).throughput() == pytest.approx(mean)
     assert "25%" in nodes(steps(), steps(630), node="each", window=short).why_invalid()
 
 
-def test_what_the_original_published_is_of_one_log(nodes: Nodes) -> None:
+def test_what_the_original_published_is_of_one_log(nodes):
     plsc = BUILTIN_FORMATS["plsc"]
     options = {"log_format": plsc, "estimator": Estimator.PUBLISHED, "window": make.PLSC_WINDOW}
     logs = [make.plsc([[rate] * 40]) for rate in (100.0, 200.0)]
     assert nodes(*logs, **options).throughput() == 100
 
 
-def test_the_slowest_of_each_node_s_step_times_counts(nodes: Nodes) -> None:
+def test_the_slowest_of_each_node_s_step_times_counts(nodes):
     p50 = builtin_metrics("samples/s")["step_time_p50"]
     run = nodes(steps(), steps(540), node="each", metrics=[p50]).run()
     assert run.metrics["step_time_p50"] == pytest.approx(0.54)
@@ -261,9 +250,7 @@ def test_the_slowest_of_each_node_s_step_times_counts(nodes: Nodes) -> None:
 
 
 @pytest.mark.parametrize("content", ["x\n", "", None])
-def test_where_every_rank_prints_each_node_has_to_show_steps(
-    nodes: Nodes, content: str | None
-) -> None:
+def test_where_every_rank_prints_each_node_has_to_show_steps(nodes, content):
     logs = nodes(steps(rank=0), content, log_format=ALL_PRINT)
     reason = logs.why_invalid()
     assert str(logs.paths[1]) in reason
@@ -271,7 +258,7 @@ def test_where_every_rank_prints_each_node_has_to_show_steps(
     assert nodes(steps(rank=0), steps(rank=1), log_format=ALL_PRINT).throughput() == AT_500_MS
 
 
-def test_where_every_rank_prints_what_another_log_breaks_the_run_breaks(nodes: Nodes) -> None:
+def test_where_every_rank_prints_what_another_log_breaks_the_run_breaks(nodes):
     logs = nodes(steps(rank=0), steps(rank=1) + steps(rank=2), log_format=ALL_PRINT)
     run = logs.run()
     assert run.status is RunStatus.OK  # the other rank came behind the window
@@ -282,7 +269,7 @@ def test_where_every_rank_prints_what_another_log_breaks_the_run_breaks(nodes: N
     assert "steps of more ranks than 1" in run.reason
 
 
-def test_a_log_that_need_not_show_steps_is_not_read_to_its_end(nodes: Nodes) -> None:
+def test_a_log_that_need_not_show_steps_is_not_read_to_its_end(nodes):
     noise = "NCCL INFO " * 5 + "\n"
     count = 3 * REACH // len(noise)
     far = noise * count + steps(900)
@@ -291,7 +278,7 @@ def test_a_log_that_need_not_show_steps_is_not_read_to_its_end(nodes: Nodes) -> 
     assert logs.run_logs.readings[1].position <= REACH + len(steps())
 
 
-def test_only_what_was_there_at_the_failure_counts(nodes: Nodes) -> None:
+def test_only_what_was_there_at_the_failure_counts(nodes):
     logs = nodes(steps(), steps(900))
     assert logs.run(None, len(steps(last=5))).status is RunStatus.OK
     logs = nodes("x\n", steps(), node="last")
@@ -303,7 +290,7 @@ def test_only_what_was_there_at_the_failure_counts(nodes: Nodes) -> None:
 
 
 @pytest.mark.parametrize("node", OF_STEPS)
-def test_a_run_is_complete_with_the_log_that_counts(nodes: Nodes, node: WhichNode) -> None:
+def test_a_run_is_complete_with_the_log_that_counts(nodes, node):
     logs = nodes("", "", node=node.value)
     complete_with = {"first": [0], "last": [1], "each": [0, 1]}[node.value]
     assert logs.run_logs.advance(1000)
@@ -329,12 +316,12 @@ pieces = st.lists(st.sampled_from([500, 520, 900, "x\n", "step 3 took 5 ms\n", "
     limits=st.tuples(*[st.none() | st.integers(0, 400)] * 2),
 )
 def test_however_the_logs_grow_the_run_is_that_of_the_whole(
-    pieces: tuple[list[int | str], list[int | str]],
-    cuts: list[tuple[int, int]],
-    node: WhichNode,
-    all_print: bool,
-    limits: tuple[int | None, int | None],
-) -> None:
+    pieces,
+    cuts,
+    node,
+    all_print,
+    limits,
+):
     contents = []
     for rank, drawn in enumerate(pieces):
         counted = iter(range(1, 20))
@@ -345,7 +332,7 @@ def test_however_the_logs_grow_the_run_is_that_of_the_whole(
                 for piece in drawn
             )
         )
-    options: dict[str, Any] = {
+    options = {
         "node": node.value,
         "log_format": ALL_PRINT if all_print else ONE_PRINTS,
     }
@@ -365,12 +352,12 @@ def test_however_the_logs_grow_the_run_is_that_of_the_whole(
 LABEL = r"rank (?P<rank>\d) "
 
 
-def _format(record: str, *, labelled: bool) -> LogFormat:
+def _format(record, *, labelled):
     label = LABEL if labelled else r"rank \d "
     return custom_format("mine", record=label + record, ranks="local")
 
 
-def _lines(ranks: Sequence[Sequence[float]], line: str) -> str:
+def _lines(ranks, line):
     return "".join(
         f"rank {rank} "
         + line.format(k=k, t=times[k - 1], r=256 / times[k - 1], at=math.fsum(times[:k]))
@@ -380,16 +367,16 @@ def _lines(ranks: Sequence[Sequence[float]], line: str) -> str:
     )
 
 
-def _declared(record: str, line: str, *, labelled: bool) -> Measure:
+def _declared(record, line, *, labelled):
     log_format = _format(record, labelled=labelled)
 
-    def measure(path: Path, ranks: Sequence[Sequence[float]]) -> Run:
+    def measure(path, ranks):
         return make.measured(path, _lines(ranks, line), log_format, of=make.case("1n2g"))
 
     return measure
 
 
-KINDS: dict[str, Measure] = {
+KINDS = {
     "dlperf": lambda path, ranks: make.measured(
         path, make.dlperf(ranks), "dlperf", of=make.case("1n2g")
     ),
@@ -411,21 +398,21 @@ KINDS: dict[str, Measure] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ranks_that_agree(tmp_path: Path, kind: str) -> None:
+def test_ranks_that_agree(tmp_path, kind):
     run = KINDS[kind](tmp_path, [[0.5] * 150, [0.51] * 150])
     assert (run.status, run.reason) == (RunStatus.OK, None)
     assert run.metrics["throughput"] == pytest.approx(512, rel=0.02)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ranks_that_differ_a_little_are_told(tmp_path: Path, kind: str) -> None:
+def test_ranks_that_differ_a_little_are_told(tmp_path, kind):
     run = KINDS[kind](tmp_path, [[0.5] * 150, [0.6] * 150])
     assert run.status is RunStatus.OK
     assert "steps take 1.2 times as long" in (run.reason or "")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ranks_that_disagree_are_no_measurement(tmp_path: Path, kind: str) -> None:
+def test_ranks_that_disagree_are_no_measurement(tmp_path, kind):
     run = KINDS[kind](tmp_path, [[0.5] * 150, [5.0] * 150])
     assert run.status is RunStatus.INVALID
     assert "the ranks disagree" in (run.reason or "")
@@ -434,8 +421,8 @@ def test_ranks_that_disagree_are_no_measurement(tmp_path: Path, kind: str) -> No
         assert "rank 1 prints" in (run.reason or "")
 
 
-def test_ranks_on_both_sides_of_midnight(tmp_path: Path) -> None:
-    def stamp(seconds: float) -> str:
+def test_ranks_on_both_sides_of_midnight(tmp_path):
+    def stamp(seconds):
         seconds %= 24 * 3600
         return f"{int(seconds // 3600):02}:{int(seconds // 60) % 60:02}:{seconds % 60:06.3f}"
 

@@ -1,11 +1,8 @@
 """What holds for any log: cut, disturbed, or made of arbitrary bytes."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from pathlib import Path
-from typing import Final
 
 import log_makers as make
 import pytest
@@ -13,29 +10,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_dlperf.formats.log_format import LogFormat, custom_format
+from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
 pytestmark = pytest.mark.slow
 
-WINDOW: Final = Window(warmup_steps=3, measured_steps=8)
-PLSC_WINDOW: Final = Window(warmup_steps=20, measured_steps=40)
+WINDOW = Window(warmup_steps=3, measured_steps=8)
+PLSC_WINDOW = Window(warmup_steps=20, measured_steps=40)
 ONE, TWO = make.case(), make.case("1n2g")
 
-CUSTOM: Final = custom_format(
+CUSTOM = custom_format(
     "seconds", record=r"^step (?P<step>\d+) took (?P<seconds>\d+(?:\.\d+)?)", first_step=1
 )
-CUSTOM_RANKS: Final = custom_format(
+CUSTOM_RANKS = custom_format(
     "shared", record=r"at (?P<timestamp>[\d.]+) ended (?P<step>\d+)", ranks="local"
 )
-TIMES: Final = make.seconds(30)
-RANKS: Final = [[round(t, 3) for t in make.seconds(30, base=0.2 + r / 10)] for r in (0, 1)]
-RATES: Final = [[500.0, *(9000.0 + 31 * k + r for k in range(1, 9))] for r in (0, 1)]
+TIMES = make.seconds(30)
+RANKS = [[round(t, 3) for t in make.seconds(30, base=0.2 + r / 10)] for r in (0, 1)]
+RATES = [[500.0, *(9000.0 + 31 * k + r for k in range(1, 9))] for r in (0, 1)]
 
 # Of each format a log, the case it is of, and its window.
-LOGS: Final[tuple[tuple[LogFormat, str, Case, Window], ...]] = (
+LOGS = (
     (
         BUILTIN_FORMATS["paddle_resnet"],
         make.paddle_resnet_header(batch_per_node=128, trainers=1)
@@ -96,12 +92,12 @@ noise = st.sampled_from(
 
 
 def measured(
-    content: bytes,
-    log: tuple[LogFormat, str, Case, Window],
-    estimator: Estimator = Estimator.STEADY,
-    buffer_size: int = 1 << 18,
-    limit: int | None = None,
-) -> Run:
+    content,
+    log,
+    estimator=Estimator.STEADY,
+    buffer_size=1 << 18,
+    limit=None,
+):
     log_format, _, case, window = log
     if log_format.published is None:
         estimator = Estimator.STEADY
@@ -120,7 +116,7 @@ def measured(
     return replace(run, log=None)
 
 
-def check_sane(run: Run) -> None:
+def check_sane(run):
     if run.status is RunStatus.OK:
         assert math.isfinite(run.metrics["throughput"])
         assert run.metrics["throughput"] > 0
@@ -131,12 +127,12 @@ def check_sane(run: Run) -> None:
         assert run.reason
 
 
-def test_the_logs_used_here_are_good() -> None:
+def test_the_logs_used_here_are_good():
     for log in LOGS:
         assert measured(log[1].encode(), log).status is RunStatus.OK, log[0].name
 
 
-def changed(content: bytes, data: st.DataObject) -> bytes:
+def changed(content, data):
     """The log with some of its lines disturbed."""
     lines = content.splitlines(keepends=True)
     for _ in range(data.draw(st.integers(0, 3))):
@@ -158,11 +154,11 @@ def changed(content: bytes, data: st.DataObject) -> bytes:
 @settings(max_examples=150)
 @given(log=logs, estimator=both, buffer_size=buffer_sizes, data=st.data())
 def test_the_buffers_size_changes_nothing(
-    log: tuple[LogFormat, str, Case, Window],
-    estimator: Estimator,
-    buffer_size: int,
-    data: st.DataObject,
-) -> None:
+    log,
+    estimator,
+    buffer_size,
+    data,
+):
     content = changed(log[1].encode(), data)
     run = measured(content, log, estimator)
     check_sane(run)
@@ -170,9 +166,7 @@ def test_the_buffers_size_changes_nothing(
 
 
 @pytest.mark.parametrize("buffer_size", [64, 1000, 1 << 18])
-def test_a_unit_on_a_later_line_counts_alike_wherever_reads_end(
-    tmp_path: Path, buffer_size: int
-) -> None:
+def test_a_unit_on_a_later_line_counts_alike_wherever_reads_end(tmp_path, buffer_size):
     lines = [f"step {step} took 0.5 s\n" for step in range(1, 130)]
     lines[39] = lines[39].replace(" s", " ms")
     log_format = custom_format("unit", record=r"step (?P<step>\d+) took (?P<seconds>[\d.]+) ")
@@ -182,9 +176,7 @@ def test_a_unit_on_a_later_line_counts_alike_wherever_reads_end(
 
 @settings(max_examples=150)
 @given(log=logs, pieces=st.lists(noise, min_size=1, max_size=8), seed=st.integers(0, 1000))
-def test_noise_between_records_changes_nothing(
-    log: tuple[LogFormat, str, Case, Window], pieces: list[bytes], seed: int
-) -> None:
+def test_noise_between_records_changes_nothing(log, pieces, seed):
     clean = log[1].encode()
     noisy = b"".join(
         pieces[(k * 31 + seed) % len(pieces)] + line
@@ -195,7 +187,7 @@ def test_noise_between_records_changes_nothing(
 
 @settings(max_examples=100)
 @given(log=logs.filter(lambda log: not log[0].whole_lines), every=st.integers(1, 9))
-def test_records_may_be_glued(log: tuple[LogFormat, str, Case, Window], every: int) -> None:
+def test_records_may_be_glued(log, every):
     lines = log[1].splitlines()
     if log[0].name in {"paddle_resnet", "plsc", "dlperf", "dllogger"}:
         # Their headers are lines of their own.
@@ -226,17 +218,13 @@ fragments = st.sampled_from(
         ).map(b"\n".join),
     ),
 )
-def test_arbitrary_bytes_never_make_a_number_that_is_none(
-    log: tuple[LogFormat, str, Case, Window], estimator: Estimator, content: bytes
-) -> None:
+def test_arbitrary_bytes_never_make_a_number_that_is_none(log, estimator, content):
     check_sane(measured(content, log, estimator))
 
 
 @settings(max_examples=150)
 @given(log=logs, estimator=both, data=st.data())
-def test_numbers_of_any_kind_never_make_one_that_is_none(
-    log: tuple[LogFormat, str, Case, Window], estimator: Estimator, data: st.DataObject
-) -> None:
+def test_numbers_of_any_kind_never_make_one_that_is_none(log, estimator, data):
     lines = log[1].encode().splitlines(keepends=True)
     at = data.draw(st.integers(0, len(lines) - 1))
     number = data.draw(
@@ -257,9 +245,7 @@ def test_numbers_of_any_kind_never_make_one_that_is_none(
 
 @settings(max_examples=300)
 @given(log=logs, estimator=both, data=st.data())
-def test_a_log_cut_anywhere_has_the_whole_ones_number_or_none(
-    log: tuple[LogFormat, str, Case, Window], estimator: Estimator, data: st.DataObject
-) -> None:
+def test_a_log_cut_anywhere_has_the_whole_ones_number_or_none(log, estimator, data):
     whole = log[1].encode()
     end = data.draw(st.integers(0, len(whole)))
     run = measured(whole[:end], log, estimator)
@@ -272,11 +258,11 @@ def test_a_log_cut_anywhere_has_the_whole_ones_number_or_none(
 @settings(max_examples=150)
 @given(log=logs, estimator=both, buffer_size=buffer_sizes, data=st.data())
 def test_a_limit_is_where_the_log_ends(
-    log: tuple[LogFormat, str, Case, Window],
-    estimator: Estimator,
-    buffer_size: int,
-    data: st.DataObject,
-) -> None:
+    log,
+    estimator,
+    buffer_size,
+    data,
+):
     whole = log[1].encode()
     limit = data.draw(st.integers(0, len(whole) + 10))
     run = measured(whole, log, estimator, buffer_size, limit)

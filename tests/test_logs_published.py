@@ -1,29 +1,22 @@
 """The published definitions: the original benchmark's arithmetic, to its second decimal."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import log_makers as make
 import pytest
 from msgspec.structs import replace
 
 from pytest_dlperf.formats.log_format import Published, Rule, custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
 TOPOLOGIES = ("1n1g", "1n4g", "1n8g", "2n8g", "4n8g", "16n8g", "10n16g")
 
 
-def published(
-    path: Path, log: str, name: str, *, of: Case | None = None, window: Window = make.WINDOW
-) -> Run:
+def published(path, log, name, *, of=None, window=make.WINDOW):
     return make.measured(path, log, name, of=of, window=window, estimator=Estimator.PUBLISHED)
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_paddle_resnet_is_the_mean_of_each_lines_speed(tmp_path: Path, topology: str) -> None:
+def test_paddle_resnet_is_the_mean_of_each_lines_speed(tmp_path, topology):
     times = make.seconds(120)
     case = make.case(topology)
     run = published(tmp_path, make.paddle_resnet(times), "paddle_resnet", of=case)
@@ -33,7 +26,7 @@ def test_paddle_resnet_is_the_mean_of_each_lines_speed(tmp_path: Path, topology:
     assert run.steps == 100
 
 
-def test_a_slow_step_weighs_less_than_in_steady(tmp_path: Path) -> None:
+def test_a_slow_step_weighs_less_than_in_steady(tmp_path):
     times = [0.5] * 120
     times[60] = 50.0
     log = make.paddle_resnet(times)
@@ -43,7 +36,7 @@ def test_a_slow_step_weighs_less_than_in_steady(tmp_path: Path) -> None:
     )
 
 
-def test_lines_of_tests_are_no_steps(tmp_path: Path) -> None:
+def test_lines_of_tests_are_no_steps(tmp_path):
     times = make.seconds(130)
     plain = published(tmp_path, make.paddle_resnet(times), "paddle_resnet")
     tested = make.paddle_resnet(times, epoch_length=40, tests=True)
@@ -54,9 +47,7 @@ def test_lines_of_tests_are_no_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_dllogger_leaves_out_five_iterations_before_the_warm_up(
-    tmp_path: Path, topology: str
-) -> None:
+def test_dllogger_leaves_out_five_iterations_before_the_warm_up(tmp_path, topology):
     times = [0.5] * 25 + [0.25] * 100 + [9.0] * 20
     case = make.case(topology)
     log = make.dllogger(times, global_batch=case.global_batch)
@@ -65,14 +56,14 @@ def test_dllogger_leaves_out_five_iterations_before_the_warm_up(
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_tf_models_bert_is_the_time_between_two_lines(tmp_path: Path, topology: str) -> None:
+def test_tf_models_bert_is_the_time_between_two_lines(tmp_path, topology):
     times = [0.5] * 20 + [0.25] * 100 + [9.0] * 20
     case = make.case(topology)
     run = published(tmp_path, make.tf_models_bert(times), "tf_models_bert", of=case)
     assert (run.metrics.get("throughput"), run.steps) == (case.global_batch * 4, 100)
 
 
-def test_tf_models_bert_goes_by_the_time_of_day(tmp_path: Path) -> None:
+def test_tf_models_bert_goes_by_the_time_of_day(tmp_path):
     times = [0.5] * 60 + [24 * 3600 + 0.5] + [0.5] * 80
     # The original did not look at the date.
     assert (
@@ -81,7 +72,7 @@ def test_tf_models_bert_goes_by_the_time_of_day(tmp_path: Path) -> None:
     )
 
 
-def test_tf_models_bert_never_begins_before_line_20(tmp_path: Path) -> None:
+def test_tf_models_bert_never_begins_before_line_20(tmp_path):
     window = Window(warmup_steps=10, measured_steps=110)
     log = make.tf_models_bert([0.5] * 130)
     run = published(tmp_path, log, "tf_models_bert", window=window)
@@ -89,7 +80,7 @@ def test_tf_models_bert_never_begins_before_line_20(tmp_path: Path) -> None:
     assert run.metrics.get("throughput") == 281.6
 
 
-def test_pytorch_imagenet_takes_lines_as_they_stand_in_the_file(tmp_path: Path) -> None:
+def test_pytorch_imagenet_takes_lines_as_they_stand_in_the_file(tmp_path):
     case = make.case("1n2g")
     ranks = [[0.4] * 150, [0.6] * 150]
     by_turns = published(
@@ -103,19 +94,19 @@ def test_pytorch_imagenet_takes_lines_as_they_stand_in_the_file(tmp_path: Path) 
     assert in_blocks.metrics.get("throughput") == round(256 / ((48 * 0.4 + 52 * 0.6) / 100), 2)
 
 
-def test_times_of_ten_seconds_and_more_count_whole(tmp_path: Path) -> None:
+def test_times_of_ten_seconds_and_more_count_whole(tmp_path):
     log = make.pytorch_imagenet([[12.5] * 130])
     assert published(tmp_path, log, "pytorch_imagenet").metrics.get("throughput") == 10.24
 
 
-def test_of_records_glued_on_a_line_the_first_is_taken(tmp_path: Path) -> None:
+def test_of_records_glued_on_a_line_the_first_is_taken(tmp_path):
     times = [0.5 if k % 2 else 0.25 for k in range(300)]
     lines = [make.pytorch_record(0, k, 300, time) for k, time in enumerate(times)]
     glued = "".join(f"{a}{b}\n\n" for a, b in zip(lines[::2], lines[1::2], strict=True))
     assert published(tmp_path, glued, "pytorch_imagenet").metrics.get("throughput") == 512.0
 
 
-def test_of_records_glued_on_a_line_the_last_tells_the_index(tmp_path: Path) -> None:
+def test_of_records_glued_on_a_line_the_last_tells_the_index(tmp_path):
     lines = [make.pytorch_record(0, k, 300, 0.5) for k in range(300)]
     lines[5:7] = [make.pytorch_record(0, 5, 300, 50.5) + lines[6]]
     window = Window(warmup_steps=0, measured_steps=100)
@@ -124,14 +115,14 @@ def test_of_records_glued_on_a_line_the_last_tells_the_index(tmp_path: Path) -> 
     assert run.metrics.get("throughput") == 128.0
 
 
-def test_of_glued_lines_of_paddle_the_last_is_taken(tmp_path: Path) -> None:
+def test_of_glued_lines_of_paddle_the_last_is_taken(tmp_path):
     times = [0.25, 0.5] * 120
     log = make.paddle_resnet(times).replace("elapse 0.2500 sec\n", "elapse 0.2500 sec")
     assert log.count("\n") == 120
     assert published(tmp_path, log, "paddle_resnet").metrics.get("throughput") == 256
 
 
-def test_ranks_may_show_long_after_the_last_line_that_counts(tmp_path: Path) -> None:
+def test_ranks_may_show_long_after_the_last_line_that_counts(tmp_path):
     case = make.case("1n2g")
     one = make.pytorch_imagenet([[0.5] * 200], heads=False)
     noise = "node1:101:2020 [0] NCCL INFO Launch mode Parallel\n" * 9000
@@ -140,7 +131,7 @@ def test_ranks_may_show_long_after_the_last_line_that_counts(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_plsc_is_the_mean_of_ten_lines_per_node(tmp_path: Path, topology: str) -> None:
+def test_plsc_is_the_mean_of_ten_lines_per_node(tmp_path, topology):
     case = make.case(topology)
     topo = case.topology
     ranks = [[100.0 * k + rank for k in range(1, 32)] for rank in range(topo.devices_per_node)]
@@ -152,7 +143,7 @@ def test_plsc_is_the_mean_of_ten_lines_per_node(tmp_path: Path, topology: str) -
     assert run.steps == 10 * topo.nodes
 
 
-def test_printed_speeds_of_one_rank_do_not_grow_with_the_nodes(tmp_path: Path) -> None:
+def test_printed_speeds_of_one_rank_do_not_grow_with_the_nodes(tmp_path):
     definition = Published(rule=Rule.MEAN_RATE, print_interval=10)
     plsc = BUILTIN_FORMATS["plsc"].as_published
     mine = replace(plsc, name="mine", published=definition)
@@ -169,7 +160,7 @@ def test_printed_speeds_of_one_rank_do_not_grow_with_the_nodes(tmp_path: Path) -
         assert (run.metrics.get("throughput"), run.steps) == (1050, 10)
 
 
-def test_plsc_counts_the_first_pass_only(tmp_path: Path) -> None:
+def test_plsc_counts_the_first_pass_only(tmp_path):
     log = make.plsc([[5000.0] * 16])
     log = log.replace("Pass:0 batch:140", "Pass:1 batch:0").replace(
         "Pass:0 batch:15", "Pass:1 batch:1"
@@ -179,21 +170,19 @@ def test_plsc_counts_the_first_pass_only(tmp_path: Path) -> None:
     assert "has 14 lines that count; the published definition needs 15" in run.reason
 
 
-def test_lines_of_one_rank_do_not_pass_for_all(tmp_path: Path) -> None:
+def test_lines_of_one_rank_do_not_pass_for_all(tmp_path):
     case = make.case("1n4g")
     one = make.pytorch_imagenet([[0.5] * 200], heads=False)
     run = published(tmp_path, one, "pytorch_imagenet", of=case)
     assert run.metrics.get("throughput") is None
-    assert run.reason is not None
     assert run.reason.startswith("a step stands in the log 1 time(s); the case")
     five = make.pytorch_imagenet([[0.5] * 200] * 5, heads=False)
     run = published(tmp_path, five, "pytorch_imagenet", of=case)
-    assert run.reason is not None
     assert run.reason.startswith("step 0 stands in the log more than 4 time(s)")
 
 
 @pytest.mark.parametrize("name", ["dllogger", "tf_models_bert"])
-def test_lines_of_every_tenth_step_are_no_lines_of_steps(tmp_path: Path, name: str) -> None:
+def test_lines_of_every_tenth_step_are_no_lines_of_steps(tmp_path, name):
     maker = make.OF_ONE_RANK[name]
     run = published(tmp_path, maker([0.5] * 1300, interval=10), name)
     assert run.status is RunStatus.INVALID
@@ -202,7 +191,7 @@ def test_lines_of_every_tenth_step_are_no_lines_of_steps(tmp_path: Path, name: s
     assert "needed 120" in run.reason
 
 
-def test_lines_that_are_not_printed_are_too_few(tmp_path: Path) -> None:
+def test_lines_that_are_not_printed_are_too_few(tmp_path):
     run = published(tmp_path, make.paddle_resnet([0.5] * 130, interval=10), "paddle_resnet")
     assert run.reason == (
         "too few steps: the log has 13 lines that count, and prints every 10 steps; the published "
@@ -211,7 +200,7 @@ def test_lines_that_are_not_printed_are_too_few(tmp_path: Path) -> None:
     assert run.steps == 13
 
 
-def test_another_log_period_has_no_published_number(tmp_path: Path) -> None:
+def test_another_log_period_has_no_published_number(tmp_path):
     log = make.plsc([[5000.0] * 40], period=5)
     run = published(tmp_path, log, "plsc", window=make.PLSC_WINDOW)
     assert run.reason is not None
@@ -225,14 +214,14 @@ def test_another_log_period_has_no_published_number(tmp_path: Path) -> None:
         ("tf_models_bert", Window(warmup_steps=5, measured_steps=15)),
     ],
 )
-def test_windows_that_the_definition_cannot_have(tmp_path: Path, name: str, window: Window) -> None:
+def test_windows_that_the_definition_cannot_have(tmp_path, name, window):
     maker = make.OF_ONE_RANK[name]
     run = published(tmp_path, maker([0.5] * 150), name, window=window)
     assert run.reason is not None
     assert "the published definition has no number for lines" in run.reason
 
 
-def test_a_number_that_rounds_to_nothing_is_none(tmp_path: Path) -> None:
+def test_a_number_that_rounds_to_nothing_is_none(tmp_path):
     case = make.case(batch=1)
     run = published(tmp_path, make.tf_models_bert([4000.0] * 120), "tf_models_bert", of=case)
     assert run.metrics.get("throughput") is None
@@ -248,8 +237,6 @@ def test_a_number_that_rounds_to_nothing_is_none(tmp_path: Path) -> None:
     ],
     ids=lambda log_format: log_format.name,
 )
-def test_formats_of_our_own_have_no_published_definition(
-    tmp_path: Path, log_format: object
-) -> None:
+def test_formats_of_our_own_have_no_published_definition(tmp_path, log_format):
     with pytest.raises(ValueError, match="has no published definition"):
-        make.measured(tmp_path, b"", log_format, estimator=Estimator.PUBLISHED)  # type: ignore[arg-type]
+        make.measured(tmp_path, b"", log_format, estimator=Estimator.PUBLISHED)

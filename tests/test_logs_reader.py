@@ -1,7 +1,5 @@
 """How a log is read: in pieces of whole lines."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -17,13 +15,13 @@ from pytest_dlperf.logs.lines import LONGEST_LINE, LogFile, blocks, line_number
 BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "read_logs.py"
 
 
-def pieces(path: Path, buffer_size: int) -> list[tuple[bytes, int, bool]]:
+def pieces(path, buffer_size):
     with LogFile(path) as file:
         return [(each.text, each.offset, each.is_whole) for each in blocks(file, buffer_size)]
 
 
 @pytest.mark.parametrize("buffer_size", [1, 3, 10, 64, 1 << 18])
-def test_pieces_are_whole_lines_and_nothing_is_lost(tmp_path: Path, buffer_size: int) -> None:
+def test_pieces_are_whole_lines_and_nothing_is_lost(tmp_path, buffer_size):
     log = tmp_path / "run.log"
     content = b"first\nsecond, longer than some buffers\r\n\n\0\0third\rlast"
     log.write_bytes(content)
@@ -38,7 +36,7 @@ def test_pieces_are_whole_lines_and_nothing_is_lost(tmp_path: Path, buffer_size:
 
 
 @pytest.mark.parametrize("buffer_size", [1000, 1 << 18, 1 << 24])
-def test_a_line_without_end_is_cut_at_the_same_places(tmp_path: Path, buffer_size: int) -> None:
+def test_a_line_without_end_is_cut_at_the_same_places(tmp_path, buffer_size):
     log = tmp_path / "run.log"
     log.write_bytes(b"a\n" + b"b" * (2 * LONGEST_LINE + 5) + b"\nc\n")
     cuts = [
@@ -47,7 +45,7 @@ def test_a_line_without_end_is_cut_at_the_same_places(tmp_path: Path, buffer_siz
     assert cuts == [2 + LONGEST_LINE, 2 + 2 * LONGEST_LINE]
 
 
-def test_lines_are_counted_as_an_editor_does(tmp_path: Path) -> None:
+def test_lines_are_counted_as_an_editor_does(tmp_path):
     log = tmp_path / "run.log"
     log.write_bytes(b"1\n2\r still 2\r\n3\n" * 100_000)
     with LogFile(log) as file:
@@ -71,9 +69,7 @@ def test_lines_are_counted_as_an_editor_does(tmp_path: Path) -> None:
         (b"17", StampKind.NUMBER, 17, 0),
     ],
 )
-def test_stamps_are_told_apart_by_their_form(
-    text: bytes, kind: StampKind, seconds: float, decimals: int
-) -> None:
+def test_stamps_are_told_apart_by_their_form(text, kind, seconds, decimals):
     stamp = parse(text)
     assert stamp.kind is kind
     assert stamp.nanoseconds / 1e9 == pytest.approx(seconds, abs=1e-5)
@@ -84,19 +80,19 @@ def test_stamps_are_told_apart_by_their_form(
     "text",
     [b"", b"soon", b"nan", b"-5.0", b"1e5", b"25:00:00", b"12:60:00", b"2020-02-30 10:00:00"],
 )
-def test_what_is_no_stamp(text: bytes) -> None:
+def test_what_is_no_stamp(text):
     with pytest.raises(BrokenContractError):
         parse(text)
 
 
-def test_microseconds_of_a_date_are_not_lost() -> None:
+def test_microseconds_of_a_date_are_not_lost():
     clock = Clock()
     clock.read(b"2020-09-15 14:29:18.553769")
     clock.read(b"2020-09-15 14:29:28.553770")
     assert clock.seconds == 10.000001
 
 
-def test_a_clock_passes_midnight_but_never_goes_back() -> None:
+def test_a_clock_passes_midnight_but_never_goes_back():
     clock = Clock()
     for text in (b"23:59:59.5", b"00:00:00.5", b"12:00:00.0", b"23:00:00.0", b"01:00:00.0"):
         clock.read(text)
@@ -127,9 +123,7 @@ def test_a_clock_passes_midnight_but_never_goes_back() -> None:
         (("2026-11-20 12:59:59 am", "2026-11-20 01:00:00 pm"), 12 * 3600 + 1),
     ],
 )
-def test_dates_in_figures_and_clocks_of_twelve_hours(
-    texts: tuple[str, ...], seconds: float
-) -> None:
+def test_dates_in_figures_and_clocks_of_twelve_hours(texts, seconds):
     clock = Clock()
     for text in texts:
         clock.read(text.encode())
@@ -146,7 +140,7 @@ def test_dates_in_figures_and_clocks_of_twelve_hours(
         (("12:59:59", "01:00:01"), "time runs backwards"),
     ],
 )
-def test_what_a_clock_refuses(texts: tuple[str, ...], match: str) -> None:
+def test_what_a_clock_refuses(texts, match):
     clock = Clock()
     for text in texts[:-1]:
         clock.read(text.encode())
@@ -154,7 +148,7 @@ def test_what_a_clock_refuses(texts: tuple[str, ...], match: str) -> None:
         clock.read(texts[-1].encode())
 
 
-def test_a_date_that_jumps_back_is_an_error() -> None:
+def test_a_date_that_jumps_back_is_an_error():
     clock = Clock()
     clock.read(b"2020-12-31 23:59:59.5")
     with pytest.raises(BrokenContractError, match="time runs backwards"):
@@ -162,7 +156,7 @@ def test_a_date_that_jumps_back_is_an_error() -> None:
 
 
 @pytest.mark.slow
-def test_the_benchmarks_readers_agree() -> None:
+def test_the_benchmarks_readers_agree():
     done = subprocess.run(
         [sys.executable, BENCHMARK, "--size-mb", "1", "--late-mb", "40", "--repeats", "1"],
         capture_output=True,

@@ -1,22 +1,19 @@
 """The steady estimator on logs whose every step time is known."""
 
-from __future__ import annotations
-
 import math
 from datetime import datetime
-from pathlib import Path
 
 import log_makers as make
 import pytest
 
 from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
 TOPOLOGIES = ("1n1g", "1n8g", "4n8g", "10n16g")
 
 
-def per_rank(topology: str, count: int) -> list[list[float]]:
+def per_rank(topology, count):
     devices = make.case(topology).topology.devices_per_node
     return [
         [round(time, 3) for time in make.seconds(count, base=0.2 + 0.003 * rank)]
@@ -25,7 +22,7 @@ def per_rank(topology: str, count: int) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_paddle_resnet_is_samples_over_summed_durations(tmp_path: Path, topology: str) -> None:
+def test_paddle_resnet_is_samples_over_summed_durations(tmp_path, topology):
     times = make.seconds(130)
     case = make.case(topology)
     run = make.measured(tmp_path, make.paddle_resnet(times), "paddle_resnet", of=case)
@@ -36,7 +33,7 @@ def test_paddle_resnet_is_samples_over_summed_durations(tmp_path: Path, topology
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_dllogger_is_the_time_from_iteration_25_to_125(tmp_path: Path, topology: str) -> None:
+def test_dllogger_is_the_time_from_iteration_25_to_125(tmp_path, topology):
     times = make.seconds(149)
     case = make.case(topology)
     log = make.dllogger(times, global_batch=case.global_batch)
@@ -49,9 +46,7 @@ def test_dllogger_is_the_time_from_iteration_25_to_125(tmp_path: Path, topology:
 
 @pytest.mark.parametrize("block", [1, 7, 61, 1000])
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_pytorch_imagenet_is_the_mean_over_all_local_ranks(
-    tmp_path: Path, topology: str, block: int
-) -> None:
+def test_pytorch_imagenet_is_the_mean_over_all_local_ranks(tmp_path, topology, block):
     ranks = per_rank(topology, 150)
     case = make.case(topology)
     log = make.pytorch_imagenet(ranks, block=block)
@@ -65,7 +60,7 @@ def test_pytorch_imagenet_is_the_mean_over_all_local_ranks(
 
 @pytest.mark.parametrize("block", [1, 5, 17])
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_plsc_is_the_time_from_batch_50_to_150(tmp_path: Path, topology: str, block: int) -> None:
+def test_plsc_is_the_time_from_batch_50_to_150(tmp_path, topology, block):
     case = make.case(topology)
     devices = case.topology.devices_per_node
     batch = case.global_batch
@@ -77,7 +72,7 @@ def test_plsc_is_the_time_from_batch_50_to_150(tmp_path: Path, topology: str, bl
     assert run.steps == 100
 
 
-def test_plsc_waits_for_its_data_in_steady_only(tmp_path: Path) -> None:
+def test_plsc_waits_for_its_data_in_steady_only(tmp_path):
     log = make.plsc([[5000.0] * 17] * 2, global_batch=256, waiting_s=0.2048)
     case = make.case("1n2g")
     run = make.measured(tmp_path, log, "plsc", of=case, window=make.PLSC_WINDOW)
@@ -89,7 +84,7 @@ def test_plsc_waits_for_its_data_in_steady_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_a_speed_counts_only_if_all_its_steps_do(tmp_path: Path, devices: int) -> None:
+def test_a_speed_counts_only_if_all_its_steps_do(tmp_path, devices):
     rates = [500.0, *(9000.0 + 37 * k for k in range(1, 17))]
     log = "".join(
         f"it {10 * k}: {rate} samples/s\n" for k, rate in enumerate(rates) for _ in range(devices)
@@ -114,9 +109,7 @@ def test_a_speed_counts_only_if_all_its_steps_do(tmp_path: Path, devices: int) -
 
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_tf_models_bert_is_the_time_from_step_20_to_120(
-    tmp_path: Path, topology: str, copies: bool
-) -> None:
+def test_tf_models_bert_is_the_time_from_step_20_to_120(tmp_path, topology, copies):
     times = make.seconds(130)
     case = make.case(topology)
     log = make.tf_models_bert(times, copies=copies)
@@ -129,9 +122,7 @@ def test_tf_models_bert_is_the_time_from_step_20_to_120(
 
 @pytest.mark.parametrize("block", [1, 130])
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_dlperf_goes_by_the_mean_time_of_the_ranks_own_clocks(
-    tmp_path: Path, topology: str, block: int
-) -> None:
+def test_dlperf_goes_by_the_mean_time_of_the_ranks_own_clocks(tmp_path, topology, block):
     ranks = per_rank(topology, 130)
     case = make.case(topology)
     log = make.dlperf_header(case) + make.dlperf(ranks, block=block)
@@ -142,7 +133,7 @@ def test_dlperf_goes_by_the_mean_time_of_the_ranks_own_clocks(
     assert run.steps == 100
 
 
-def test_a_stamp_without_fraction_is_a_stamp(tmp_path: Path) -> None:
+def test_a_stamp_without_fraction_is_a_stamp(tmp_path):
     log = make.dllogger([1.5] * 130, start=datetime(2020, 9, 15, 14, 0, 0))  # noqa: DTZ001
     assert "14:00:03 - Epoch" in log
     run = make.measured(tmp_path, log, "dllogger")
@@ -150,13 +141,13 @@ def test_a_stamp_without_fraction_is_a_stamp(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tf_models_bert", "dllogger"])
-def test_midnight_lies_between_steps_like_any_other_moment(tmp_path: Path, name: str) -> None:
+def test_midnight_lies_between_steps_like_any_other_moment(tmp_path, name):
     maker = make.OF_ONE_RANK[name]
     log = maker([0.5] * 130, start=datetime(2020, 12, 31, 23, 59, 30, 250000))  # noqa: DTZ001
     assert make.measured(tmp_path, log, name).metrics.get("throughput") == pytest.approx(256)
 
 
-def test_the_whole_29th_of_february_passes_within_the_window(tmp_path: Path) -> None:
+def test_the_whole_29th_of_february_passes_within_the_window(tmp_path):
     for year, month in ((2020, 2), (2021, 2), (2020, 12)):
         start = datetime(year, month, 27, 22, 0)  # noqa: DTZ001 - logs tell no zone
         log = make.tf_models_bert([3600.0] * 130, start=start)
@@ -164,14 +155,14 @@ def test_the_whole_29th_of_february_passes_within_the_window(tmp_path: Path) -> 
         assert run.metrics.get("throughput") == pytest.approx(128 / 3600)
 
 
-def told_of_epochs(run: Run, steps: int) -> bool:
+def told_of_epochs(run, steps):
     said = f"{steps} step(s) at the begin of 2 epoch(s) are left out"
     return run.status is RunStatus.OK and said in (run.reason or "")
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 60.0])
 @pytest.mark.parametrize("name", ["paddle_resnet", "dllogger", "plsc", "pytorch_imagenet"])
-def test_what_lies_between_epochs_does_not_count(tmp_path: Path, name: str, pause_s: float) -> None:
+def test_what_lies_between_epochs_does_not_count(tmp_path, name, pause_s):
     times = [round(time, 3) for time in make.seconds(200)]
     settling = BUILTIN_FORMATS[name].settling_steps
     window = [times[k] for k in range(20 + settling, 120 + settling) if k % 53]
@@ -190,7 +181,7 @@ def test_what_lies_between_epochs_does_not_count(tmp_path: Path, name: str, paus
     assert told_of_epochs(run, 2)
 
 
-def test_speeds_between_epochs_do_not_count(tmp_path: Path) -> None:
+def test_speeds_between_epochs_do_not_count(tmp_path):
     log = "".join(
         f"epoch {k // 53} it {k % 53 + 1}: {1.5 if k % 53 == 0 else 100.5}\n" for k in range(200)
     )
@@ -202,7 +193,7 @@ def test_speeds_between_epochs_do_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["paddle_resnet", "dllogger", "pytorch_imagenet"])
-def test_epochs_of_one_step_leave_nothing_to_measure(tmp_path: Path, name: str) -> None:
+def test_epochs_of_one_step_leave_nothing_to_measure(tmp_path, name):
     maker = {**make.OF_ONE_RANK, "pytorch_imagenet": lambda t, **k: make.pytorch_imagenet([t], **k)}
     run = make.measured(tmp_path, maker[name]([0.5] * 200, epoch_length=1), name)
     assert run.status is RunStatus.INVALID
@@ -210,7 +201,7 @@ def test_epochs_of_one_step_leave_nothing_to_measure(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize("block", [1, 60, 1000])
-def test_ranks_may_be_epochs_apart_in_the_file(tmp_path: Path, block: int) -> None:
+def test_ranks_may_be_epochs_apart_in_the_file(tmp_path, block):
     ranks = per_rank("1n4g", 150)
     case = make.case("1n4g")
     log = make.pytorch_imagenet(ranks, epoch_length=53, block=block)
@@ -220,7 +211,7 @@ def test_ranks_may_be_epochs_apart_in_the_file(tmp_path: Path, block: int) -> No
     assert told_of_epochs(run, 2)
 
 
-def test_an_index_may_reach_the_total(tmp_path: Path) -> None:
+def test_an_index_may_reach_the_total(tmp_path):
     records = "".join(
         f"{make.pytorch_record(epoch, index, 13, 0.5)}\n"
         for epoch in range(10)
@@ -230,7 +221,7 @@ def test_an_index_may_reach_the_total(tmp_path: Path) -> None:
     assert (run.metrics.get("throughput"), run.steps) == (256, 93)
 
 
-def test_later_revisions_count_from_one(tmp_path: Path) -> None:
+def test_later_revisions_count_from_one(tmp_path):
     times = [round(time, 3) for time in make.seconds(150)]
     lines = (make.pytorch_record(0, k, 150, time) for k, time in enumerate(times, 1))
     run = make.measured(tmp_path, "\n".join(lines), "pytorch_imagenet")
@@ -238,7 +229,7 @@ def test_later_revisions_count_from_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("interval", [2, 10, 50])
-def test_stamps_of_some_steps_are_enough(tmp_path: Path, interval: int) -> None:
+def test_stamps_of_some_steps_are_enough(tmp_path, interval):
     times = make.seconds(200)
     run = make.measured(tmp_path, make.tf_models_bert(times, interval=interval), "tf_models_bert")
     begin, end = -(-20 // interval) * interval, 120 // interval * interval
@@ -259,9 +250,7 @@ EVERY_TWENTIETH = {
 
 @pytest.mark.parametrize("buffer_size", [64, 1 << 18])
 @pytest.mark.parametrize("name", EVERY_TWENTIETH)
-def test_steps_from_0_on_of_which_every_twentieth_is_printed(
-    tmp_path: Path, name: str, buffer_size: int
-) -> None:
+def test_steps_from_0_on_of_which_every_twentieth_is_printed(tmp_path, name, buffer_size):
     """Steps 1 to 40 take 1 s, those to 140 half of it; 21 to 140 are measured, 20 s and 50 s."""
     ranks = 2 if "ranks" in name else 1
     ends = [min(k, 40) + max(k - 40, 0) / 2 for k in range(201)]
@@ -296,7 +285,7 @@ PRINTED_BY_RANKS = {
 
 
 @pytest.mark.parametrize("name", PRINTED_BY_RANKS)
-def test_ranks_count_by_their_mean_however_they_print(tmp_path: Path, name: str) -> None:
+def test_ranks_count_by_their_mean_however_they_print(tmp_path, name):
     in_epochs = "in epochs" in name
     lines = []
     for rank, seconds in enumerate((1.0, 1.064)):
@@ -315,14 +304,14 @@ def test_ranks_count_by_their_mean_however_they_print(tmp_path: Path, name: str)
     assert run.metrics["throughput"] == pytest.approx(2 * 128 / 1.032, rel=1e-4)
 
 
-def test_an_interval_as_long_as_the_window_is_too_long(tmp_path: Path) -> None:
+def test_an_interval_as_long_as_the_window_is_too_long(tmp_path):
     run = make.measured(tmp_path, make.tf_models_bert([0.5] * 300, interval=100), "tf_models_bert")
     assert run.status is RunStatus.INVALID
     assert run.reason is not None
     assert "step 100 is the only one printed of steps 20 to 120" in run.reason
 
 
-def test_durations_of_some_steps_stand_for_all(tmp_path: Path) -> None:
+def test_durations_of_some_steps_stand_for_all(tmp_path):
     times = make.seconds(130)
     run = make.measured(tmp_path, make.paddle_resnet(times, interval=10), "paddle_resnet")
     assert run.metrics.get("throughput") == pytest.approx(128 * 10 / math.fsum(times[20:120:10]))
@@ -331,9 +320,7 @@ def test_durations_of_some_steps_stand_for_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["dllogger", "paddle_resnet"])
 @pytest.mark.parametrize("epoch_length", [15, 57])
-def test_an_epochs_unprinted_end_makes_steps_uncountable(
-    tmp_path: Path, name: str, epoch_length: int
-) -> None:
+def test_an_epochs_unprinted_end_makes_steps_uncountable(tmp_path, name, epoch_length):
     log = make.OF_ONE_RANK[name]([0.5] * 300, epoch_length=epoch_length, interval=5)
     run = make.measured(tmp_path, log, name, window=Window(warmup_steps=20, measured_steps=20))
     if name == "dllogger" and epoch_length == 57:
@@ -344,7 +331,7 @@ def test_an_epochs_unprinted_end_makes_steps_uncountable(
         assert "an epoch ends before the window does" in (run.reason or "")
 
 
-def test_an_epochs_printed_length_makes_steps_countable(tmp_path: Path) -> None:
+def test_an_epochs_printed_length_makes_steps_countable(tmp_path):
     times = [0.5 if 26 <= k < 126 else 0.9 for k in range(300)]
     log = make.pytorch_imagenet([times], epoch_length=57, interval=10)
     run = make.measured(tmp_path, log, "pytorch_imagenet")
@@ -352,7 +339,7 @@ def test_an_epochs_printed_length_makes_steps_countable(tmp_path: Path) -> None:
     assert told_of_epochs(run, 14)
 
 
-def test_no_warm_up_measures_from_the_end_of_the_first_step(tmp_path: Path) -> None:
+def test_no_warm_up_measures_from_the_end_of_the_first_step(tmp_path):
     window = Window(warmup_steps=0, measured_steps=50)
     run = make.measured(tmp_path, make.dlperf([[0.5] * 60]), "dlperf", window=window)
     assert (run.metrics.get("throughput"), run.steps) == (256, 49)
@@ -369,9 +356,7 @@ def test_no_warm_up_measures_from_the_end_of_the_first_step(tmp_path: Path) -> N
         (r"(?P<timestamp>\S+) it (?P<step>\d+)", "23:{m:02}:{s:05.2f} it {k}", 4 * 128),
     ],
 )
-def test_a_declared_format_is_measured_by_its_timing(
-    tmp_path: Path, record: str, line: str, expected: float
-) -> None:
+def test_a_declared_format_is_measured_by_its_timing(tmp_path, record, line, expected):
     log = "".join(
         line.format(k=k, t=1597933942 + k / 4, m=int(k / 4 // 60), s=k / 4 % 60) + "\n"
         for k in range(130)
@@ -383,9 +368,7 @@ def test_a_declared_format_is_measured_by_its_timing(
 
 @pytest.mark.parametrize(("scope", "factor"), [("global", 1), ("node", 2), ("rank", 16)])
 @pytest.mark.parametrize("label", ["", " rank {r}"])
-def test_a_printed_speed_covers_what_its_scope_says(
-    tmp_path: Path, scope: str, factor: int, label: str
-) -> None:
+def test_a_printed_speed_covers_what_its_scope_says(tmp_path, scope, factor, label):
     log = "".join(
         f"it {k}{label.format(r=r)}: {speed} samples/s\n"
         for k in range(1, 130)
@@ -402,14 +385,14 @@ def test_a_printed_speed_covers_what_its_scope_says(
     assert run.metrics.get("throughput") == pytest.approx(120 * factor)
 
 
-def test_ranks_without_label_end_a_step_when_the_last_does(tmp_path: Path) -> None:
+def test_ranks_without_label_end_a_step_when_the_last_does(tmp_path):
     log = "".join(f"{k * 0.5 + r * 0.1:.3f} it {k}\n" for r in (1, 0) for k in range(1, 130))
     mine = custom_format("mine", record=r"(?P<timestamp>[\d.]+) it (?P<step>\d+)", ranks="local")
     run = make.measured(tmp_path, log, mine, of=make.case("1n2g"))
     assert run.metrics.get("throughput") == pytest.approx(512)
 
 
-def test_a_resumed_run_is_measured_where_its_first_step_is_declared(tmp_path: Path) -> None:
+def test_a_resumed_run_is_measured_where_its_first_step_is_declared(tmp_path):
     log = "".join(f"it {k}: 0.5\n" for k in range(5001, 5200))
     record = r"it (?P<step>\d+): (?P<seconds>[\d.]+)"
     declared = custom_format("mine", record=record, first_step=5001)

@@ -1,9 +1,6 @@
 """Known trainers: their logs are called by name, and their numbers are not misread."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import log_makers as make
 import pytest
@@ -153,42 +150,37 @@ OTHER_LINES = {
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_trainer_is_known_by_its_line(name: str) -> None:
+def test_a_trainer_is_known_by_its_line(name):
     noise = b"node1:1:1 [0] NCCL INFO Launch mode Parallel\n"
     found = known_trainer(noise * 100 + LINES[name].encode() + b"\n")
-    assert found is not None
     assert found.name == name
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_trainer_s_own_format_reads_the_line(name: str) -> None:
+def test_a_trainer_s_own_format_reads_the_line(name):
     own_format = next(each.own_format for each in known_trainers() if each.name == name)
     if "record" in own_format:
         line = OTHER_LINES.get(name, LINES[name])
         found = compiled(own_format["record"]).search(line.encode())
-        assert found is not None
         if "step" not in own_format:
-            assert found["step"] is not None
             assert re.search(rf"\b{found['step'].decode()}\b", line)
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_trainer_s_own_format_misreads_nothing(name: str) -> None:
+def test_a_trainer_s_own_format_misreads_nothing(name):
     own_format = next(each.own_format for each in known_trainers() if each.name == name)
     if not own_format:
         return
     arguments = {"step": ("step_every", 1)}
-    declared: dict[str, object] = dict(
-        arguments.get(key, (key, value)) for key, value in own_format.items()
-    )
+    declared = dict(arguments.get(key, (key, value)) for key, value in own_format.items())
     line = OTHER_LINES.get(name, LINES[name])
     reason = misread(line, declared, "f-m-bf16-b8-s128-1n2g")
     assert reason is None
 
 
-def misread(line: str, declared: dict[str, object], of: str) -> str | None:
+def misread(line, declared, of):
     """Say what a format wrongly takes for the time of a step; ``None`` where it does not."""
-    log_format = custom_format("mine", **declared)  # type: ignore[arg-type]
+    log_format = custom_format("mine", **declared)
     taken = log_format.record.search(line.encode())
     if taken is None or log_format.timing.value not in log_format.record.groupindex:
         return None
@@ -279,9 +271,7 @@ SEVERAL, ALONE = "f-m-bf16-b8-s128-2n2g", "f-m-bf16-b8-s128-1n1g"
         ),
     ],
 )
-def test_a_number_that_is_not_the_time_of_a_step_is_known(
-    name: str, record: str, more: dict[str, str], said: str | None
-) -> None:
+def test_a_number_that_is_not_the_time_of_a_step_is_known(name, record, more, said):
     reason = misread(LINES[name], {"record": record, **more}, SEVERAL)
     if said is None:
         assert reason is None
@@ -291,18 +281,18 @@ def test_a_number_that_is_not_the_time_of_a_step_is_known(
         assert f"a log of {name}" in reason
 
 
-def test_a_speed_of_a_part_is_one_of_all_where_there_is_one_part() -> None:
+def test_a_speed_of_a_part_is_one_of_all_where_there_is_one_part():
     record = r"step: +(?P<step>\d+) .* tps: (?P<tokens_per_second>[\d,]+) "
     assert misread(LINES["torchtitan"], {"record": record}, ALONE) is None
 
 
-def test_the_time_of_a_micro_batch_is_that_of_a_step_of_one() -> None:
+def test_the_time_of_a_micro_batch_is_that_of_a_step_of_one():
     record = r"step (?P<step>\d+) \|.*iter time: (?P<milliseconds>[\d.]+) ms"
     line = LINES["litgpt"].replace("iter 72 step 18", "iter 18 step 18")
     assert misread(line, {"record": record}, ALONE) is None
 
 
-def test_a_number_taken_by_its_key_is_known_as_well() -> None:
+def test_a_number_taken_by_its_key_is_known_as_well():
     line = LINES["Hugging Face's Trainer"]
     taken = {
         "train_tokens_per_second": "tokens_per_second",
@@ -317,7 +307,7 @@ def test_a_number_taken_by_its_key_is_known_as_well() -> None:
     assert reasons[1] is None
 
 
-def test_a_bar_of_progress_tells_no_speed_and_no_name() -> None:
+def test_a_bar_of_progress_tells_no_speed_and_no_name():
     line = "Epoch 0: :   3%|▎| 90/3015 [1:42:42<55:37:46,  1.46it/s, v_num=0]"
     record = r" (?P<step>\d+)/\d+ \[.*, +(?P<steps_per_second>[\d.]+)it/s"
     reason = misread(line, {"record": record}, ALONE)
@@ -353,11 +343,8 @@ def test_a_bar_of_progress_tells_no_speed_and_no_name() -> None:
         ("step 1 TFLOP/s: 12.65", ": {samples_per_second}$", "take a number of"),
     ],
 )
-def test_units_in_words_are_those_of_their_groups(
-    tmp_path: Path, line: str, record: str, reason: str | None
-) -> None:
+def test_units_in_words_are_those_of_their_groups(tmp_path, line, record, reason):
     group = re.search(r"\{(\w+)\}", record)
-    assert group is not None
     written = f"^.*{record.replace(group[0], f'(?P<{group[1]}>[0-9.,]+)')}"
     run = make.measured(
         tmp_path,
@@ -376,9 +363,7 @@ def test_units_in_words_are_those_of_their_groups(
 @pytest.mark.parametrize(
     ("half", "is_refused"), [(" PM", True), ("am", True), (" p.m.", True), (" pmi", False)]
 )
-def test_a_stamp_with_half_of_the_day_is_taken_as_a_whole(
-    tmp_path: Path, half: str, is_refused: bool
-) -> None:
+def test_a_stamp_with_half_of_the_day_is_taken_as_a_whole(tmp_path, half, is_refused):
     """Without it, a step over noon takes minus eleven hours, and one over midnight as well."""
     log = "".join(f"11/20/26 10:00:{k:02}{half} step {k} ended\n" for k in range(1, 31))
     record = r"(?P<timestamp>[\d/]+ [\d:]+).* step (?P<step>\d+) "
@@ -401,7 +386,7 @@ def test_a_stamp_with_half_of_the_day_is_taken_as_a_whole(
         "throughput/gpu/tokens_per_sec: 90",
     ],
 )
-def test_a_speed_of_a_part_says_so(tmp_path: Path, line: str) -> None:
+def test_a_speed_of_a_part_says_so(tmp_path, line):
     for scope, status in (("global", "invalid"), ("device", "ok")):
         run = make.measured(
             tmp_path,
@@ -416,7 +401,7 @@ def test_a_speed_of_a_part_says_so(tmp_path: Path, line: str) -> None:
         assert status == "ok" or "printed per gpu" in str(run.reason)
 
 
-def test_the_names_and_formats_of_the_catalogue() -> None:
+def test_the_names_and_formats_of_the_catalogue():
     names = [trainer.name for trainer in known_trainers()]
     assert len(set(names)) == len(names)
     for trainer in known_trainers():
@@ -431,7 +416,7 @@ def test_the_names_and_formats_of_the_catalogue() -> None:
         assert all(literal.strip() for literal in trainer.literals)
 
 
-def test_a_mistake_in_the_catalogue_has_its_line(tmp_path: Path) -> None:
+def test_a_mistake_in_the_catalogue_has_its_line(tmp_path):
     file = tmp_path / "trainers.yaml"
     head = "- name: x\n  literals: [x]\n"
     number = f"{head}  pattern: x\n  numbers:\n  - pattern: y\n    meaning: z\n    instead: z\n"

@@ -1,19 +1,14 @@
 """What real logs hold besides clean records, and what of it must not change a number."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import log_makers as make
 import pytest
 
-from pytest_dlperf.formats.log_format import LogFormat, custom_format
+from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs import limits
 from pytest_dlperf.logs.lines import LONGEST_LINE
-from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
 TIMES = make.seconds(150)
@@ -23,7 +18,7 @@ RATES = [[500.0, *(9000.0 + 31 * k + rank for k in range(1, 17))] for rank in (0
 CUSTOM = custom_format("mine", record=r"it (?P<step>\d+) took (?P<milliseconds>[\d.]+) ms")
 ANCHORED = custom_format("mine", record=r"^it (?P<step>\d+) took (?P<milliseconds>[\d.]+) ms")
 
-LOGS: dict[str, tuple[str | LogFormat, str, Case, Window]] = {
+LOGS = {
     "paddle_resnet": ("paddle_resnet", make.paddle_resnet(TIMES), make.case("4n8g"), make.WINDOW),
     "dllogger": (
         "dllogger",
@@ -72,11 +67,11 @@ NOISE = (
 )
 
 
-def each_line(change: Callable[[str], str]) -> Callable[[str], bytes]:
+def each_line(change):
     return lambda log: "".join(change(line) for line in log.splitlines(keepends=True)).encode()
 
 
-TRAPS: dict[str, Callable[[str], bytes]] = {
+TRAPS = {
     "line ends of windows": lambda log: log.replace("\n", "\r\n").encode(),
     "progress bars": each_line(lambda line: BAR * 3 + line),
     "only carriage returns": lambda log: log.replace("\n", "\r").encode(),
@@ -107,7 +102,7 @@ TRAPS: dict[str, Callable[[str], bytes]] = {
 
 @pytest.mark.parametrize("trap", TRAPS)
 @pytest.mark.parametrize("name", LOGS)
-def test_the_number_stays_the_same(tmp_path: Path, name: str, trap: str) -> None:
+def test_the_number_stays_the_same(tmp_path, name, trap):
     log_format, log, case, window = LOGS[name]
     clean = make.measured(tmp_path, log, log_format, of=case, window=window)
     assert clean.status is RunStatus.OK
@@ -117,7 +112,7 @@ def test_the_number_stays_the_same(tmp_path: Path, name: str, trap: str) -> None
 
 @pytest.mark.parametrize("trap", TRAPS)
 @pytest.mark.parametrize("name", [name for name, fmt in BUILTIN_FORMATS.items() if fmt.published])
-def test_the_published_number_stays_the_same(tmp_path: Path, name: str, trap: str) -> None:
+def test_the_published_number_stays_the_same(tmp_path, name, trap):
     log_format, log, case, window = LOGS[name]
     runs = [
         make.measured(
@@ -131,7 +126,7 @@ def test_the_published_number_stays_the_same(tmp_path: Path, name: str, trap: st
 
 @pytest.mark.parametrize("blank", ["", "\n"])
 @pytest.mark.parametrize("name", ["pytorch_imagenet", "plsc", "paddle_resnet", "dllogger"])
-def test_records_glued_on_a_line_are_all_there(tmp_path: Path, name: str, blank: str) -> None:
+def test_records_glued_on_a_line_are_all_there(tmp_path, name, blank):
     log_format, log, case, window = LOGS[name]
     lines = log.splitlines()
     glued = "".join(line + ("" if k % 3 else f"\n{blank}") for k, line in enumerate(lines))
@@ -139,14 +134,14 @@ def test_records_glued_on_a_line_are_all_there(tmp_path: Path, name: str, blank:
     assert make.measured(tmp_path, glued, log_format, of=case, window=window) == clean
 
 
-def test_stamps_of_glued_records_are_each_their_own(tmp_path: Path) -> None:
+def test_stamps_of_glued_records_are_each_their_own(tmp_path):
     log_format, log, case, _ = LOGS["tf_models_bert"]
     glued = log.replace("\n", "")
     clean = make.measured(tmp_path, log, log_format, of=case)
     assert make.measured(tmp_path, glued, log_format, of=case) == clean
 
 
-def test_a_block_may_be_glued_to_the_next_ranks_head(tmp_path: Path) -> None:
+def test_a_block_may_be_glued_to_the_next_ranks_head(tmp_path):
     _, log, case, _ = LOGS["pytorch_imagenet"]
     blocks = make.pytorch_imagenet(RANKS, block=61)
     glued = re.sub(r"\nUse GPU: 1", "Use GPU: 1", blocks)
@@ -156,7 +151,7 @@ def test_a_block_may_be_glued_to_the_next_ranks_head(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["paddle_resnet", "plsc", "dllogger", "tf_models_bert"])
-def test_colours_in_front_of_a_record(tmp_path: Path, name: str) -> None:
+def test_colours_in_front_of_a_record(tmp_path, name):
     log_format, log, case, window = LOGS[name]
     coloured = log.replace("DLL ", "\x1b[36mDLL \x1b[0;1m").replace(" - Epoch", "\x1b[0m - Epoch")
     coloured = coloured.replace("Train Step", "\x1b[0mTrain Step").replace("[Pass", "\x1b[0m[Pass")
@@ -172,9 +167,7 @@ def test_colours_in_front_of_a_record(tmp_path: Path, name: str) -> None:
         lambda log: log.replace("acc5", "acc2"),
     ],
 )
-def test_the_metrics_between_step_and_time_may_differ(
-    tmp_path: Path, change: Callable[[str], str]
-) -> None:
+def test_the_metrics_between_step_and_time_may_differ(tmp_path, change):
     log = make.paddle_resnet(TIMES)
     clean = make.measured(tmp_path, log, "paddle_resnet")
     assert make.measured(tmp_path, change(log), "paddle_resnet") == clean
@@ -187,7 +180,7 @@ def test_the_metrics_between_step_and_time_may_differ(
         "train.loss : 7.14390 None train.compute_ips : 25.22 images/s train.lr : 0.1 ",
     ],
 )
-def test_later_metrics_of_dllogger(tmp_path: Path, metrics: str) -> None:
+def test_later_metrics_of_dllogger(tmp_path, metrics):
     log = make.dllogger(TIMES)
     later = re.sub(r"train\.loss.*", metrics, log)
     assert make.measured(tmp_path, later, "dllogger") == make.measured(tmp_path, log, "dllogger")
@@ -205,7 +198,7 @@ def test_later_metrics_of_dllogger(tmp_path: Path, metrics: str) -> None:
         ("custom", "it 120 ", "took 3"),
     ],
 )
-def test_a_number_that_is_cut_off_is_none(tmp_path: Path, name: str, needed: str, cut: str) -> None:
+def test_a_number_that_is_cut_off_is_none(tmp_path, name, needed, cut):
     log_format, log, case, window = LOGS[name]
     end = log.index(cut, log.rindex(needed) - 60) + len(cut)
     run = make.measured(tmp_path, log[:end], log_format, of=case, window=window)
@@ -214,7 +207,7 @@ def test_a_number_that_is_cut_off_is_none(tmp_path: Path, name: str, needed: str
     assert "too few steps" in run.reason
 
 
-def test_a_declared_record_counts_once_its_line_has_ended(tmp_path: Path) -> None:
+def test_a_declared_record_counts_once_its_line_has_ended(tmp_path):
     mine = custom_format("mine", record=r"it (?P<step>\d+) took (?P<seconds>\d+(?:\.\d+)?)")
     log = "".join(f"it {k} took 0.375\n" for k in range(1, 121))
     assert make.measured(tmp_path, log, mine).metrics.get("throughput") == pytest.approx(
@@ -226,9 +219,7 @@ def test_a_declared_record_counts_once_its_line_has_ended(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("estimator", Estimator)
 @pytest.mark.parametrize("name", ["pytorch_imagenet", "plsc"])
-def test_ranks_that_show_behind_the_window_are_seen(
-    tmp_path: Path, name: str, estimator: Estimator
-) -> None:
+def test_ranks_that_show_behind_the_window_are_seen(tmp_path, name, estimator):
     log_format, log, case, window = LOGS[name]
     more = log + log.replace("Use GPU: ", "Use GPU: 1")
     run = make.measured(tmp_path, more, log_format, of=case, window=window, estimator=estimator)
@@ -237,7 +228,7 @@ def test_ranks_that_show_behind_the_window_are_seen(
     assert "more than 2" in run.reason
 
 
-def test_a_window_of_many_steps_keeps_little_of_each(tmp_path: Path) -> None:
+def test_a_window_of_many_steps_keeps_little_of_each(tmp_path):
     import tracemalloc
 
     steps = 60_000
@@ -280,9 +271,7 @@ def test_a_window_of_many_steps_keeps_little_of_each(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("end", ["", "\r"])
-def test_time_grows_with_the_logs_size_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, piece: str, end: str
-) -> None:
+def test_time_grows_with_the_logs_size_only(tmp_path, monkeypatch, name, piece, end):
     # A hundred times as much as it takes, and far less than a square of the size.
     monkeypatch.setattr(limits, "PIECE_LIMIT_S", 20.0)
     text = (piece + end) * (400_000 // len(piece + end))

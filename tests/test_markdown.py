@@ -1,17 +1,13 @@
 """The Markdown page: what went wrong first, then the matrix; nothing unmeasured looks good."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import Final
 
 import pytest
 import results_makers as make
 from explained import DELAY, SINCE_TUESDAY, TORCH, moved_case
 from msgspec.structs import replace
 from nights import Nights
-from suites import Suite
 from trainers import TinySystem
 
 from pytest_dlperf.model.case import Case
@@ -24,48 +20,48 @@ from pytest_dlperf.reports.markdown import markdown_page
 
 pytestmark = pytest.mark.in_process
 
-CASE: Final = "paddle-resnet50-fp32-b128-4n8g"
-GOLDEN: Final = Path(__file__).parent / "data" / "page.md"
-HOSTILE: Final = (
+CASE = "paddle-resnet50-fp32-b128-4n8g"
+GOLDEN = Path(__file__).parent / "data" / "page.md"
+HOSTILE = (
     "<script>alert(1)</script> | `tick` ```` @octocat #1 GH-7 [x](http://e.vil) ![i](u) **b** "
     "_i_ ~~s~~ $x$ :tada: www.e.vil \x1b[31m \udc80 </details>"
 )
 
 
-def run_page(suite: Suite, *arguments: str) -> str:
+def run_page(suite, *arguments):
     """The page that a session writes."""
     suite.run(*arguments, "--dlperf-markdown", "page.md")
     return (suite.path / "page.md").read_text(encoding="utf-8")
 
 
-def section(page: str, title: str) -> str:
+def section(page, title):
     """A section of the page, without its title."""
     return page.split(f"\n## {title}\n", maxsplit=1)[1].split("\n## ", maxsplit=1)[0]
 
 
-def titles(page: str) -> list[str]:
+def titles(page):
     return re.findall(r"^## (.*)$", page, re.MULTILINE)
 
 
-def rows(text: str) -> list[list[str]]:
+def rows(text):
     """The cells of all tables in a text, headings included."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in cells if set("".join(row)) - set("-:")]
 
 
-def headline(page: str) -> str:
+def headline(page):
     """The line in bold."""
     return page.splitlines()[2]
 
 
-def fact(page: str, name: str) -> str | None:
+def fact(page, name):
     """What the head says of the session."""
     found = re.search(rf"\b{name} `([^`]*)`", page.split("\n## ", maxsplit=1)[0])
     return found[1] if found else None
 
 
-def failed(reason: str, log: str = "logs/1.log", case_id: str = CASE) -> CaseResult:
+def failed(reason, log="logs/1.log", case_id=CASE):
     run = Run(run=1, status=RunStatus.FAILED, reason=reason, log=log)
     return CaseResult(
         case=Case.from_id(case_id),
@@ -83,7 +79,7 @@ def failed(reason: str, log: str = "logs/1.log", case_id: str = CASE) -> CaseRes
 # A session's page
 
 
-def test_the_head_lists_what_is_bad_and_the_details_say_since_when_what_differs_and_who() -> None:
+def test_the_head_lists_what_is_bad_and_the_details_say_since_when_what_differs_and_who():
     hosts = Difference(kind=DifferenceKind.HOSTS, name="hosts", tonight="node7")
     explanation = replace(SINCE_TUESDAY, differences=(DELAY, TORCH, hosts))
     other = CASE.replace("b128", "b256")
@@ -117,7 +113,7 @@ def test_the_head_lists_what_is_bad_and_the_details_say_since_when_what_differs_
     ]
 
 
-def test_a_bad_night_is_this_page() -> None:
+def test_a_bad_night_is_this_page():
     """What escapes, orders and leaves out is seen as a whole."""
     slower = moved_case(CASE, -9.9)
     faster = moved_case(CASE.replace("4n8g", "1n8g"), 8.0, None, Verdict.IMPROVED)
@@ -127,7 +123,7 @@ def test_a_bad_night_is_this_page() -> None:
     assert page == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_metrics_that_moved_in_other_nights_are_told_apart() -> None:
+def test_metrics_that_moved_in_other_nights_are_told_apart():
     memory = make.judged(
         Verdict.REGRESSED, metric=make.MEMORY, measured=106, accepted=100, difference_percent=6.0
     )
@@ -140,7 +136,7 @@ def test_metrics_that_moved_in_other_nights_are_told_apart() -> None:
     assert alarm.count("| what differs") == 2
 
 
-def test_a_regression_comes_first_with_all_that_is_needed_to_act(suite: Suite) -> None:
+def test_a_regression_comes_first_with_all_that_is_needed_to_act(suite):
     nights = Nights(suite)
     nights.accept(*(nights.numbers(f"accepted {night}") for night in range(6)))
 
@@ -172,7 +168,7 @@ def test_a_regression_comes_first_with_all_that_is_needed_to_act(suite: Suite) -
         assert f"`{suite.path}/nights/tonight/1n2g/mlp_b4_fp32_{run}.log`" in details
 
 
-def test_the_matrix_has_the_topologies_of_a_training_below_each_other(suite: Suite) -> None:
+def test_the_matrix_has_the_topologies_of_a_training_below_each_other(suite):
     nights = Nights(suite)
     nights.accept({"1n1g": [399.0, 400.0, 401.0], "1n2g": [759.0, 760.0, 761.0]})
 
@@ -200,7 +196,7 @@ def test_the_matrix_has_the_topologies_of_a_training_below_each_other(suite: Sui
     assert fact(page, "minimum detectable change") == "5.3 to 5.4 %"
 
 
-def test_every_metric_has_its_row_whichever_direction_is_better() -> None:
+def test_every_metric_has_its_row_whichever_direction_is_better():
     step_time = Metric(
         name="step_time", unit="ms", better=Better.LOWER, source=Source.STEPS, is_judged=False
     )
@@ -236,7 +232,7 @@ def test_every_metric_has_its_row_whichever_direction_is_better() -> None:
     assert rows(recorded)[1:] == [["step_time (ms)", "4n8g", "2", "438.0", "438.0", "0.2 %"]]
 
 
-def test_a_failure_shows_what_the_log_ends_with_and_where_it_lies(suite: Suite) -> None:
+def test_a_failure_shows_what_the_log_ends_with_and_where_it_lies(suite):
     TinySystem(suite, topologies=("1n1g",)).behave("0.01 die-at-5")
 
     page = run_page(suite, "-k", "tiny")
@@ -252,7 +248,7 @@ def test_a_failure_shows_what_the_log_ends_with_and_where_it_lies(suite: Suite) 
     assert row[-1] == "**failed**"
 
 
-def test_a_session_that_measured_nothing_says_so_at_the_top(suite: Suite) -> None:
+def test_a_session_that_measured_nothing_says_so_at_the_top(suite):
     page = run_page(suite, "-k", "paddle and 4n8g")
 
     assert headline(page) == "**Nothing was measured: all 5 cases were skipped.**"
@@ -266,7 +262,7 @@ def test_a_session_that_measured_nothing_says_so_at_the_top(suite: Suite) -> Non
     assert fact(page, "minimum detectable change") is None
 
 
-def test_accepted_numbers_are_a_table(suite: Suite) -> None:
+def test_accepted_numbers_are_a_table(suite):
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
 
@@ -286,7 +282,7 @@ def test_accepted_numbers_are_a_table(suite: Suite) -> None:
     assert {row[7] for row in changes} == {"`new driver `&#124;``  `470` ``"}
 
 
-def test_one_device_that_was_measured_for_a_speedup_alone_has_a_row(suite: Suite) -> None:
+def test_one_device_that_was_measured_for_a_speedup_alone_has_a_row(suite):
     TinySystem(suite)
 
     page = run_page(suite, "-k", "tiny and 1n2g", "--dlperf-create-baselines")
@@ -301,7 +297,7 @@ def test_one_device_that_was_measured_for_a_speedup_alone_has_a_row(suite: Suite
 # One line for all
 
 
-def test_what_was_not_measured_never_looks_good() -> None:
+def test_what_was_not_measured_never_looks_good():
     """Not even with a verdict that says so, or with a test that was lost."""
     good = make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0)
     claimed = make.unmeasured_case("paddle-resnet50-fp32-b128-1n2g", Verdict.PASS, "")
@@ -320,7 +316,7 @@ def test_what_was_not_measured_never_looks_good() -> None:
     ]  # fmt: skip
 
 
-def test_what_fails_a_strict_session_is_said_to() -> None:
+def test_what_fails_a_strict_session_is_said_to():
     shifted = make.measured_case(CASE, 9348.0, verdict=Verdict.ENVIRONMENT_SHIFT)
     skipped = make.unmeasured_case("paddle-resnet50-fp32-b128-1n2g", Verdict.SKIPPED, "no hosts")
     good = make.measured_case("paddle-resnet50-fp32-b128-1n1g", 350.0)
@@ -344,16 +340,14 @@ def test_what_fails_a_strict_session_is_said_to() -> None:
         ("2026-11-20T22:00:00.25+01:00", None, None),
     ],
 )
-def test_the_times_of_a_session_are_read_whatever_their_form(
-    started: str, ended: str | None, took: str | None
-) -> None:
+def test_the_times_of_a_session_are_read_whatever_their_form(started, ended, took):
     page = markdown_page(night_of(replace(make.session(), started=started, ended=ended)))
 
     assert fact(page, "started") == started.replace("T", " ")
     assert fact(page, "took") == took
 
 
-def test_reasons_that_differ_by_the_case_alone_are_told_once() -> None:
+def test_reasons_that_differ_by_the_case_alone_are_told_once():
     cases = []
     for topology in ("1n1g", "2n8g", "4n8g"):
         case_id = f"paddle-resnet50-fp32-b128-{topology}"
@@ -368,7 +362,7 @@ def test_reasons_that_differ_by_the_case_alone_are_told_once() -> None:
     assert line.count("`paddle-resnet50-fp32-b128-") == 3
 
 
-def test_the_page_tells_where_the_gate_sees_no_loss_at_all() -> None:
+def test_the_page_tells_where_the_gate_sees_no_loss_at_all():
     cases = []
     for topology, percent in (("1n1g", 2.1), ("2n8g", 66.0), ("4n8g", 140.0)):
         cases.append(make.measured_case(f"paddle-resnet50-fp32-b128-{topology}", 350.0))
@@ -385,7 +379,7 @@ def test_the_page_tells_where_the_gate_sees_no_loss_at_all() -> None:
     ]  # fmt: skip
 
 
-def test_of_many_logs_that_were_left_out_some_are_named() -> None:
+def test_of_many_logs_that_were_left_out_some_are_named():
     ignored = tuple(IgnoredLog(f"logs/{n}.log", "no case") for n in range(50))
 
     page = markdown_page(night_of(replace(make.session(), ignored_logs=ignored)))
@@ -399,7 +393,7 @@ def test_of_many_logs_that_were_left_out_some_are_named() -> None:
 # Nothing from a log or a name is markup
 
 
-def test_texts_of_others_are_shown_and_do_nothing() -> None:
+def test_texts_of_others_are_shown_and_do_nothing():
     results = replace(
         make.session(
             failed(f"{HOSTILE}; the log of node 0, x.log, ends with:\n```\n{HOSTILE}", log=HOSTILE),
@@ -438,7 +432,7 @@ def test_texts_of_others_are_shown_and_do_nothing() -> None:
 @pytest.mark.parametrize(
     "text", ["- no list", "+ none", "1. none", "2) none", "# none", "=== ", "---", "> none"]
 )
-def test_a_text_begins_no_block(text: str) -> None:
+def test_a_text_begins_no_block(text):
     page = markdown_page(
         night_of(
             make.session(make.unmeasured_case(CASE, Verdict.FAILED, text), environment={"x": text})
@@ -452,7 +446,7 @@ def test_a_text_begins_no_block(text: str) -> None:
 # A page with a limit
 
 
-def large_session() -> list[CaseResult]:
+def large_session():
     return [
         *(
             failed("out of luck", "x" * 900, f"paddle-resnet50-fp32-b{n}-1n1g")
@@ -463,7 +457,7 @@ def large_session() -> list[CaseResult]:
 
 
 @pytest.mark.parametrize("limit", [3000, 10_000, 40_000, 100_000])
-def test_a_page_with_a_limit_leaves_out_what_is_folded_and_then_its_end(limit: int) -> None:
+def test_a_page_with_a_limit_leaves_out_what_is_folded_and_then_its_end(limit):
     results = make.session(*large_session())
     whole = markdown_page(night_of(results))
     assert len(whole.encode()) > 100_000
@@ -481,12 +475,12 @@ def test_a_page_with_a_limit_leaves_out_what_is_folded_and_then_its_end(limit: i
     assert told <= set(whole.split("\n"))
 
 
-def test_a_page_without_room_for_its_head_is_empty() -> None:
+def test_a_page_without_room_for_its_head_is_empty():
     assert markdown_page(night_of(make.session(*large_session())), max_bytes=200) == ""
 
 
 @pytest.mark.slow
-def test_ten_thousand_cases_have_a_page(tmp_path: Path) -> None:
+def test_ten_thousand_cases_have_a_page(tmp_path):
     cases = [
         make.measured_case(f"paddle-resnet50-fp32-b{n}-{t}", 350.0)
         for n in range(1, 2001)

@@ -7,13 +7,10 @@ import re
 import shlex
 import stat
 from functools import partial
-from pathlib import Path
-from typing import Final
 
 import pytest
 from growth import calls_of
 from notice_servers import web_server
-from suites import Suite
 from test_seed_plans import SEEDS, SYSTEMS, cases_of, plan
 from trainers import SYSTEM, TinySystem, accept
 
@@ -28,13 +25,13 @@ from pytest_dlperf.files.masking import (
     keep_quiet,
 )
 
-HUSH: Final = "hush-Hush"
-NAMES: Final = (
+HUSH = "hush-Hush"
+NAMES = (
     *("HF_TOKEN", "hfToken", "hub.token", "api_key", "aws_secret_access_key", "DB_PASSWORD"),
     *("db-passwd", "ssh_passphrase", "dbPw", "GITHUB_PAT", "GIT_CREDENTIALS", "npm_auth"),
     *("X-Auth-Bearer", "SLACK_WEBHOOK_URL", "GITHUB_TOKEN_READONLY", "auth.basic", "MY_TOKEN_2"),
 )
-FORMS: Final = (
+FORMS = (
     ["--{name}", HUSH],
     ["--{name}", f"{HUSH}, and more"],
     ["--{name}={hush}"],
@@ -52,7 +49,7 @@ FORMS: Final = (
     ["python", "-c", "os.environ['{name}'] = '{hush}'"],
     ["srun", "--export=ALL,{name}={hush}"],
 )
-TOKENS: Final = (
+TOKENS = (
     f"hf_{'aBcD' * 8}xY",
     f"ghp_{'0aB1' * 9}",
     f"github_pat_{'0aB1_' * 9}",
@@ -63,7 +60,7 @@ TOKENS: Final = (
     f"eyJ{'aB1' * 5}.{'aB1' * 5}.{'aB1' * 5}",
     "-----BEGIN RSA PRIVATE KEY-----\naB1+\naB1+\n-----END RSA PRIVATE KEY-----",
 )
-HARMLESS: Final = (
+HARMLESS = (
     "--tokenizer=bert-large-uncased --tokenizer-model /models/llama3/tokenizer.model",
     "--tokenizer gpt2 --max-tokens 4096 --tokens-per-batch 65536 --pad-token [PAD]",
     "--eos_token=</s> --image_token <image> --pass_at_k 1 -e HF_TOKEN",
@@ -93,7 +90,7 @@ HARMLESS: Final = (
     "pip install torch==2.13.0 git+https://github.com/acme/trainer@v1.2 git@github.com:acme/x.git",
     "TOKENIZERS_PARALLELISM=false PWD=/home/me SSH_AUTH_SOCK=/tmp/agent HF_TOKEN_PATH=/home/me/t",
 )
-LAST_LINES: Final = """\
+LAST_LINES = """\
 slurmstepd: error: auth: munge decode failed: Invalid credential
 slurmstepd: error: execve(): train: Permission denied
 srun: error: Unable to create step for job 4711: Invalid account or account/partition combination
@@ -152,9 +149,7 @@ INFO 08:30:46 Pass:0 batch:10 lr:0.1 loss:45.5 qps:336.95
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("form", FORMS, ids=" ".join)
-def test_a_value_named_as_a_secret_is_hidden_and_no_argument_is_lost(
-    name: str, form: list[str]
-) -> None:
+def test_a_value_named_as_a_secret_is_hidden_and_no_argument_is_lost(name, form):
     words = [part.format(name=name, hush=HUSH) if part != HUSH else part for part in form]
 
     shown = hide_words([*words, "last"])
@@ -165,7 +160,7 @@ def test_a_value_named_as_a_secret_is_hidden_and_no_argument_is_lost(
     assert shown[-1] == "last"
 
 
-def test_a_value_named_as_a_secret_is_hidden_in_variables_and_in_texts() -> None:
+def test_a_value_named_as_a_secret_is_hidden_in_variables_and_in_texts():
     for name in NAMES:
         assert hide_variables({name: HUSH}) == {name: MASK}
         assert HUSH not in hide(f"LR=1 train --lr 1 --{name}={HUSH} --{name} '{HUSH} x' --seed 2")
@@ -175,19 +170,19 @@ def test_a_value_named_as_a_secret_is_hidden_in_variables_and_in_texts() -> None
 
 
 @pytest.mark.parametrize("line", HARMLESS)
-def test_what_only_looks_like_a_secret_is_shown(line: str) -> None:
+def test_what_only_looks_like_a_secret_is_shown(line):
     assert hide_words(shlex.split(line)) == shlex.split(line)
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_nothing_of_a_shipped_command_is_hidden(name: str) -> None:
+def test_nothing_of_a_shipped_command_is_hidden(name):
     for case in cases_of(SYSTEMS[name]):
         for command in plan(case):
             assert hide_words(command.arguments) == list(command.arguments)
             assert hide_variables(command.environment) == command.environment
 
 
-def test_the_work_grows_as_the_text_does() -> None:
+def test_the_work_grows_as_the_text_does():
     for piece in ("a", "a=", "token=", '"token": "', "--token ", "'", "://a:b", "eyJ", "hf_a"):
         for read in (hide, in_message):
             small, large = (calls_of(partial(read, piece * count)) for count in (1_000, 10_000))
@@ -198,24 +193,24 @@ def test_the_work_grows_as_the_text_does() -> None:
 
 
 @pytest.mark.parametrize("line", LAST_LINES)
-def test_nothing_of_an_error_is_touched(line: str) -> None:
+def test_nothing_of_an_error_is_touched(line):
     assert in_message(f"{line}\nbye") == f"{line}\nbye"
 
 
 @pytest.mark.parametrize("token", TOKENS, ids=lambda token: token[:10])
-def test_tokens_are_hidden_by_their_form(token: str) -> None:
+def test_tokens_are_hidden_by_their_form(token):
     assert in_message(f"cannot log in with {token}\nbye") == f"cannot log in with {MASK}\nbye"
     assert hide_words([f"--note={token}"]) == [f"--note={MASK}"]
 
 
 @pytest.mark.parametrize("address", ["postgres://me:{}@db/runs", "redis://:{}@cache:6379/0"])
-def test_the_password_of_an_address_is_hidden(address: str) -> None:
+def test_the_password_of_an_address_is_hidden(address):
     assert in_message(f"no answer: {address.format(HUSH)}") == f"no answer: {address.format(MASK)}"
 
 
 def test_what_was_given_or_inherited_or_hidden_before_is_hidden_to_the_letter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setenv("OWN_TOKEN", "damson tart")
     keep_quiet(["quince\\jam", "https://me:medlar-j@store.example/", "short"])
     hide_words(["--wandb-key", "greengage"])
@@ -244,13 +239,11 @@ def test_what_was_given_or_inherited_or_hidden_before_is_hidden_to_the_letter(
         ("aHVudGVyMg==", "***...."),
     ],
 )  # fmt: skip
-def test_of_given_words_names_of_options_switches_and_numbers_stay(
-    tmp_path: Path, word: str, shown: str
-) -> None:
+def test_of_given_words_names_of_options_switches_and_numbers_stay(tmp_path, word, shown):
     assert re.fullmatch(shown.replace("***", r"\*{3}"), Digests(tmp_path).of_word(word))
 
 
-def test_digests_tell_a_change_to_all_who_share_the_folder(tmp_path: Path) -> None:
+def test_digests_tell_a_change_to_all_who_share_the_folder(tmp_path):
     night = Digests(tmp_path / "baselines").of_word("a value")
     salt = (tmp_path / "baselines" / SALT_FILE).read_text(encoding="ascii")
 
@@ -264,7 +257,7 @@ def test_digests_tell_a_change_to_all_who_share_the_folder(tmp_path: Path) -> No
     assert len(set(guesses)) < len(guesses)
 
 
-def test_without_a_place_for_a_salt_nothing_is_told(tmp_path: Path) -> None:
+def test_without_a_place_for_a_salt_nothing_is_told(tmp_path):
     (tmp_path / "file").write_text("no folder")
     assert Digests(tmp_path / "file").of_word("--optimizer=adamw") == f"--optimizer={MASK}"
 
@@ -275,7 +268,7 @@ def test_without_a_place_for_a_salt_nothing_is_told(tmp_path: Path) -> None:
 class Secrets:
     """More than 200 secrets of a night, as a user gives them."""
 
-    def __init__(self, night: int) -> None:
+    def __init__(self, night):
         self.all: list[str] = []
         self._night = night
         variables = [re.sub(r"\W", "_", name) for name in NAMES]
@@ -308,7 +301,7 @@ class Secrets:
         self.printed = [f"ghp_{one}{'0aB1' * 8}" for one in self._some(16)]
         self.printed += [f"amqp://me:{one}@queue.example/" for one in self._some(16)]
 
-    def _some(self, count: int) -> list[str]:
+    def _some(self, count):
         begin = len(self.all)
         self.all += [f"plum{number:03}jam{self._night}" for number in range(begin, begin + count)]
         return self.all[begin:]
@@ -317,7 +310,7 @@ class Secrets:
 class Nights:
     """Sessions with secrets of their own; ``told`` is what others may read of them, by place."""
 
-    def __init__(self, suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, suite, monkeypatch):
         self._suite, self._monkeypatch = suite, monkeypatch
         notes = [f"note{number}" for number in range(16)]
         declared = [f"{note}: {{meaning: a note}}" for note in notes]
@@ -337,7 +330,7 @@ class Nights:
         self.results, self.page = suite.path / "r.json", suite.path / "p.html"
         self.told: dict[str, bytes] = {}
 
-    def run(self, night: int, *more: str) -> Secrets:
+    def run(self, night, *more):
         """Run a session with the secrets of this night."""
         secrets, path = Secrets(night), self._suite.path
         for name, value in secrets.inherited.items():
@@ -369,7 +362,7 @@ class Nights:
         self.told["terminal"] = f"{result.stdout}{result.stderr}".encode()
         return secrets
 
-    def leaks(self, *nights: Secrets) -> dict[str, list[bytes]]:
+    def leaks(self, *nights):
         """The secrets that were told, by place."""
         secrets = re.compile("|".join(one for night in nights for one in night.all).encode())
         return {
@@ -378,14 +371,12 @@ class Nights:
 
 
 @pytest.fixture
-def nights(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Nights:
+def nights(suite, monkeypatch):
     return Nights(suite, monkeypatch)
 
 
 @pytest.mark.in_process
-def test_no_secret_that_was_given_is_in_what_others_may_read(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch, suite: Suite
-) -> None:
+def test_no_secret_that_was_given_is_in_what_others_may_read(nights, monkeypatch, suite):
     with web_server() as web:
         monkeypatch.setenv("HOOK", f"{web.url}/hook")
         first = nights.run(0, "--dlperf-update-baselines")
@@ -415,9 +406,7 @@ def test_no_secret_that_was_given_is_in_what_others_may_read(
 
 # Not in this process, which knows secrets of other tests.
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["here", "worker"])
-def test_no_secret_of_a_trainer_s_last_words_is_in_what_others_may_read(
-    nights: Nights, workers: tuple[str, ...]
-) -> None:
+def test_no_secret_of_a_trainer_s_last_words_is_in_what_others_may_read(nights, workers):
     (nights.tiny.folder / "train.py").write_text(
         "import os, sys\n"
         f"given = [*sys.argv[6:], *os.environ.values(), *{Secrets(0).printed!r}]\n"
@@ -436,7 +425,7 @@ def test_no_secret_of_a_trainer_s_last_words_is_in_what_others_may_read(
 
 
 @pytest.mark.in_process
-def test_a_dry_run_shows_all_but_what_is_named_as_a_secret(nights: Nights) -> None:
+def test_a_dry_run_shows_all_but_what_is_named_as_a_secret(nights):
     secrets = nights.run(0, "--dlperf-dry-run")
 
     told = nights.told["terminal"].decode()

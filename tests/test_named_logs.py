@@ -1,23 +1,17 @@
 """Logs that the user names one by one: ``--dlperf-logs CASE=FILE``, whatever they are called."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import log_makers
 import pytest
-from suites import Suite
 
 from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.config.values import OptionText, log_source
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.tree import LogIndex
 from pytest_dlperf.measure.from_logs import LogMeasurer
 from pytest_dlperf.measure.named_logs import find_logs
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.measurement import FixedRepeats, Run, RunStatus
+from pytest_dlperf.model.measurement import FixedRepeats, RunStatus
 
 pytestmark = pytest.mark.in_process
 
@@ -35,25 +29,25 @@ ONE, TWO = "own-net-fp32-b8-1n1g", "own-net-fp32-b8-2n2g"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "own.yaml").write_text(SYSTEM, encoding="utf-8")
     return tmp_path
 
 
-def write(folder: Path, *names: str) -> None:
+def write(folder, *names):
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("step 1 took 0.1 s\n", encoding="utf-8")
 
 
-def found(folder: Path, *given: str) -> LogIndex:
+def found(folder, *given):
     systems = load_systems([folder / "own.yaml"], BUILTIN_FORMATS)
     return find_logs(
         [log_source(OptionText(one, "--dlperf-logs", folder)) for one in given], systems
     )
 
 
-def runs(folder: Path, *given: str) -> dict[str, dict[int, list[str]]]:
+def runs(folder, *given):
     """The logs of each case by run, as they lie in the folder."""
     place = f"{folder}/"
     return {
@@ -62,13 +56,13 @@ def runs(folder: Path, *given: str) -> dict[str, dict[int, list[str]]]:
     }
 
 
-def refusal(folder: Path, *given: str) -> str:
+def refusal(folder, *given):
     with pytest.raises(UsageError) as caught:
         found(folder, *given)
     return str(caught.value).replace(f"{folder}/", "")
 
 
-def test_files_of_a_case_are_its_runs_in_the_order_given(folder: Path) -> None:
+def test_files_of_a_case_are_its_runs_in_the_order_given(folder):
     write(folder, "slurm-4711.out", "out/slurm-9.out", "out/slurm-10.out", "b[1].out")
 
     assert runs(folder, f"{ONE}=slurm-4711.out", f"{TWO}=out/slurm-9.out") == {
@@ -85,16 +79,14 @@ def test_files_of_a_case_are_its_runs_in_the_order_given(folder: Path) -> None:
     }
 
 
-def test_a_path_begins_at_home_or_where_it_was_written(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_begins_at_home_or_where_it_was_written(folder, monkeypatch):
     write(folder, "home/a.out")
     monkeypatch.setenv("HOME", str(folder / "home"))
     assert runs(folder, f"{ONE}=~/a.out") == {ONE: {1: ["home/a.out"]}}
     assert "~nobody_here/a.out" in refusal(folder, f"{ONE}=~nobody_here/a.out")
 
 
-def test_a_run_has_the_log_of_each_node(folder: Path) -> None:
+def test_a_run_has_the_log_of_each_node(folder):
     write(folder, "n0.out", "n1.out", "n2.out")
     index = found(folder, f"{TWO}=n0.out, n1.out")
     assert index.logs == {TWO: {1: [f"{folder}/n0.out"]}}
@@ -102,14 +94,14 @@ def test_a_run_has_the_log_of_each_node(folder: Path) -> None:
     assert "3 files of one run with 2 node(s)" in refusal(folder, f"{TWO}=n0.out,n1.out,n2.out")
 
 
-def test_files_follow_the_runs_of_a_tree(folder: Path) -> None:
+def test_files_follow_the_runs_of_a_tree(folder):
     write(folder, "1n1g/net_b8_fp32_1.log", "1n1g/net_b8_fp32_3.log", "again.out")
     index = found(folder, f"{ONE}=again.out", "own-net=.", f"{ONE}=1n1g/net_b8_fp32_3.log")
     assert list(index.logs[ONE]) == [1, 3, 4]
     assert index.logs[ONE][4] == [f"{folder}/again.out"]
 
 
-def test_a_file_that_is_named_twice_is_one_run(folder: Path) -> None:
+def test_a_file_that_is_named_twice_is_one_run(folder):
     write(folder, "a.out")
     (folder / "link.out").symlink_to("a.out")
     assert runs(folder, f"{ONE}=*.out", f"{ONE}=./a.out") == {ONE: {1: ["a.out"]}}
@@ -131,12 +123,12 @@ def test_a_file_that_is_named_twice_is_one_run(folder: Path) -> None:
         ([f"{ONE}=folder"], f"--dlperf-logs '{ONE}=folder/*.out'"),
     ],
 )
-def test_what_is_no_log_of_a_case_is_refused(folder: Path, given: list[str], said: str) -> None:
+def test_what_is_no_log_of_a_case_is_refused(folder, given, said):
     write(folder, "a.out", "folder/a.out")
     assert said in refusal(folder, *given)
 
 
-def test_a_folder_that_is_named_as_a_log_is_listed(folder: Path) -> None:
+def test_a_folder_that_is_named_as_a_log_is_listed(folder):
     write(folder, "1n1g/net_b8_fp32_1.log/part.txt")
     [ignored] = found(folder, "own-net=.").ignored
     assert ignored.log.endswith("net_b8_fp32_1.log")
@@ -144,7 +136,7 @@ def test_a_folder_that_is_named_as_a_log_is_listed(folder: Path) -> None:
 
 
 @pytest.mark.end_to_end
-def test_a_log_under_any_name_is_judged(suite: Suite) -> None:
+def test_a_log_under_any_name_is_judged(suite):
     case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
     for job, rate in ((9, 112.0), (10, 113.0)):
         log = suite.path / f"slurm-{job}.out"
@@ -165,7 +157,7 @@ def test_a_log_under_any_name_is_judged(suite: Suite) -> None:
     ]
 
 
-def run_of(folder: Path, system: str, given: str) -> Run:
+def run_of(folder, system, given):
     """The only run of a case, by the files that are named for it."""
     (folder / "own.yaml").write_text(system, encoding="utf-8")
     systems = load_systems([folder / "own.yaml"], BUILTIN_FORMATS)
@@ -192,16 +184,14 @@ LAST = SYSTEM.replace("{name: net,", "{name: net, node: last,")
     ],
     ids=["of the last node", "where the steps are"],
 )
-def test_a_metric_is_read_from_the_file_of_its_node(
-    folder: Path, system: str, of_first: str
-) -> None:
+def test_a_metric_is_read_from_the_file_of_its_node(folder, system, of_first):
     (folder / "slurm-1-0.out").write_text(of_first, encoding="utf-8")
     (folder / "slurm-1-1.out").write_text(LOSSES, encoding="utf-8")
     run = run_of(folder, system, f"{TWO}=slurm-1-0.out,slurm-1-1.out")
     assert run.metrics["loss"] == 0.25
 
 
-def test_steps_that_the_last_node_prints_are_read_from_its_file(folder: Path) -> None:
+def test_steps_that_the_last_node_prints_are_read_from_its_file(folder):
     (folder / "slurm-1-0.out").write_text("waiting for others\n", encoding="utf-8")
     (folder / "slurm-1-1.out").write_text(STEPS, encoding="utf-8")
     for files in ("slurm-1-0.out,slurm-1-1.out", "slurm-1-1.out"):
@@ -216,9 +206,7 @@ def test_steps_that_the_last_node_prints_are_read_from_its_file(folder: Path) ->
     [("step 1 took 5 ms\nbye\n" * 9, True), ("step 1 took 0.1 s, global batch 9\n" * 9, False)],
     ids=["no record", "a record that contradicts"],
 )
-def test_the_end_of_a_log_is_shown_unless_the_reason_names_a_line(
-    folder: Path, log: str, shown: bool
-) -> None:
+def test_the_end_of_a_log_is_shown_unless_the_reason_names_a_line(folder, log, shown):
     facts = "s', facts: {global_batch: 'global batch ([0-9]+)'}"
     (folder / "own.out").write_text(log, encoding="utf-8")
     run = run_of(folder, SYSTEM.replace("s'", facts), f"{ONE}=own.out")
@@ -229,7 +217,7 @@ def test_the_end_of_a_log_is_shown_unless_the_reason_names_a_line(
 
 @pytest.mark.slow
 @pytest.mark.end_to_end
-def test_a_thousand_runs_are_not_a_thousand_lines(suite: Suite) -> None:
+def test_a_thousand_runs_are_not_a_thousand_lines(suite):
     suite.system_file(SYSTEM)
     (suite.path / "out").mkdir()
     for run in range(1, 1001):

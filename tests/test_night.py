@@ -1,7 +1,5 @@
 """A night in words: its sentence, the order in which it is told, and the roles of what it says."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pytest
@@ -38,15 +36,15 @@ NOTED = replace(
 )
 
 
-def case_id(batch: int) -> str:
+def case_id(batch):
     return f"paddle-resnet50-fp32-b{batch}-4n8g"
 
 
-def passing(count: int) -> list[CaseResult]:
+def passing(count):
     return [make.measured_case(case_id(batch), 1000.0) for batch in range(500, 500 + count)]
 
 
-def memory_case(batch: int) -> CaseResult:
+def memory_case(batch):
     known = moved_case(case_id(batch), -1.0, None, Verdict.PASS)
     grown = make.judged(
         Verdict.REGRESSED, metric=make.MEMORY, measured=106, accepted=100, difference_percent=6.0
@@ -79,17 +77,17 @@ def memory_case(batch: int) -> CaseResult:
          "both cases got slower since Tuesday, 1 of them known; worst -9.9 %"),
     ],
 )  # fmt: skip
-def test_a_session_is_a_sentence(cases: list[CaseResult], sentence: str) -> None:
+def test_a_session_is_a_sentence(cases, sentence):
     assert str(sentence_of(make.session(*cases))) == sentence
 
 
-def test_an_interrupted_session_says_so_first() -> None:
+def test_an_interrupted_session_says_so_first():
     results = replace(make.session(*passing(3)), interrupted=True)
     assert str(sentence_of(results)) == "interrupted: all 3 cases pass"
 
 
-def test_the_sentence_says_since_when_a_case_has_no_number() -> None:
-    def failed(number: int, since: PastNight) -> CaseResult:
+def test_the_sentence_says_since_when_a_case_has_no_number():
+    def failed(number, since):
         broken = make.unmeasured_case(case_id(number), Verdict.FAILED, "exited with 3")
         return explained(broken, Explanation(since=since, last_good=MONDAY))
 
@@ -100,7 +98,7 @@ def test_the_sentence_says_since_when_a_case_has_no_number() -> None:
     assert str(sentence_of(both)) == "2 of 4 cases failed, 1 of them tonight"
 
 
-def test_what_is_new_comes_before_what_stands_and_that_before_what_is_known() -> None:
+def test_what_is_new_comes_before_what_stands_and_that_before_what_is_known():
     night = night_of(
         make.session(
             moved_case(case_id(1), -40.0, NOTED),
@@ -112,7 +110,7 @@ def test_what_is_new_comes_before_what_stands_and_that_before_what_is_known() ->
     assert [entry.age for entry in night.bad] == [0, 2, 3]
 
 
-def test_what_a_hunt_has_found_is_told_with_the_case() -> None:
+def test_what_a_hunt_has_found_is_told_with_the_case():
     facts = {
         "commit 3f2a91c": "Fuse <b> (A. @all, 2026-11-17)",
         "throughput": "-9.9 % from 412",
@@ -150,7 +148,7 @@ def test_what_a_hunt_has_found_is_told_with_the_case() -> None:
 
 
 @pytest.mark.parametrize(("count", "told"), [(2, ""), (3, "1 more commit"), (9, "7 more commits")])
-def test_the_head_counts_the_commits_that_it_folds_away(count: int, told: str) -> None:
+def test_the_head_counts_the_commits_that_it_folds_away(count, told):
     commits = tuple(
         Commit(name=f"{n:012}", at=make.STARTED, author="Ana", title=f"Change {n}")
         for n in range(count)
@@ -167,20 +165,20 @@ def test_the_head_counts_the_commits_that_it_folds_away(count: int, told: str) -
     assert ("Change 2" in head) is bool(told)
 
 
-def test_what_was_so_when_the_number_was_accepted_is_no_suspect() -> None:
+def test_what_was_so_when_the_number_was_accepted_is_no_suspect():
     back = replace(TORCH, name="nccl", accepted="2.14", last_good="2.13", tonight="2.14")
     why = replace(SINCE_TUESDAY, differences=(back, replace(back, came_with_it=True)))
     (entry,) = night_of(make.session(moved_case(case_id(1), -9.9, why))).bad
     assert [str(line).endswith("came with the loss") for line in entry.differences] == [True]
 
 
-def test_hosts_to_act_on_stand_apart() -> None:
+def test_hosts_to_act_on_stand_apart():
     results = replace(make.session(*passing(1)), unfit_hosts={"gpu07": ("GPU 3 is lost",)})
     night = night_of(results)
     assert [str(line) for line in night.urgent] == ["host gpu07 cannot be used: GPU 3 is lost"]
 
 
-def test_what_is_wrong_with_a_host_is_said_once() -> None:
+def test_what_is_wrong_with_a_host_is_said_once():
     reason = f"{case_id(1)} needs 2 fit hosts, and there is 1. Not fit:\n  gpu07: GPU 3 is lost"
     case = make.unmeasured_case(case_id(1), Verdict.FAILED, reason)
     results = replace(make.session(case, *passing(1)), unfit_hosts={"gpu07": ("GPU 3 is lost",)})
@@ -188,7 +186,7 @@ def test_what_is_wrong_with_a_host_is_said_once() -> None:
     assert str(entry.reason) == "needs 2 fit hosts, and there is 1. Not fit: gpu07"
 
 
-def test_a_reason_has_the_last_line_of_the_log_right_behind_how_it_ended() -> None:
+def test_a_reason_has_the_last_line_of_the_log_right_behind_how_it_ended():
     reason = (
         "run 1: the program ended with exit code 2 on node 0; the log holds no step; "
         "the log of node 0, /runs/1.log, ends with:\nusage: train.py\ntrain.py: error: no --fused"
@@ -201,8 +199,8 @@ def test_a_reason_has_the_last_line_of_the_log_right_behind_how_it_ended() -> No
     )
 
 
-def test_cases_whose_logs_end_alike_are_told_together() -> None:
-    def broken(number: int, words: str) -> CaseResult:
+def test_cases_whose_logs_end_alike_are_told_together():
+    def broken(number, words):
         name, folder = case_id(number), f"/runs/new suite/{number}"
         reason = (
             f"{name}, run 1: the trainer ended with exit code 2 on node 1; the log of node 1, "
@@ -225,7 +223,7 @@ def test_cases_whose_logs_end_alike_are_told_together() -> None:
     assert str(together.reason).endswith("net_1/node1.log; and 1 more like it")
 
 
-def test_a_drift_is_told_with_the_step_beside_it() -> None:
+def test_a_drift_is_told_with_the_step_beside_it():
     drift = Drift(since="2026-10-20T22:00", nights=30, percent=-14.0, percent_per_week=-3.0)
     histories = {
         case_id(n): {
@@ -245,7 +243,7 @@ def test_a_drift_is_told_with_the_step_beside_it() -> None:
     assert case_id(500) in str(fact)
 
 
-def test_what_passes_again_is_a_fact() -> None:
+def test_what_passes_again_is_a_fact():
     again = [explained(one, Explanation(red_since=TUESDAY)) for one in passing(2)]
     night = night_of(make.session(*again))
     (fact,) = night.facts
@@ -257,7 +255,7 @@ def test_what_passes_again_is_a_fact() -> None:
     assert str(some.sentence) == "all 4 cases pass, 2 of them again"
 
 
-def test_metrics_of_a_case_share_a_line_where_they_say_the_same() -> None:
+def test_metrics_of_a_case_share_a_line_where_they_say_the_same():
     loss = moved_case(case_id(1), -9.9)
     grown = make.judged(
         Verdict.REGRESSED, metric=make.MEMORY, measured=106, accepted=100, difference_percent=6.0
@@ -281,7 +279,7 @@ def test_metrics_of_a_case_share_a_line_where_they_say_the_same() -> None:
 # ---------------------------------------------------------------------------------- pieces
 
 
-def test_a_string_without_a_role_is_untrusted() -> None:
+def test_a_string_without_a_role_is_untrusted():
     text = phrase("{} of {} says {}", 6, strong("all"), "<b>")
     assert [piece.role for piece in text.pieces] == [
         Role.NUMBER, Role.WORD, Role.STRONG, Role.WORD, Role.UNTRUSTED,
@@ -289,19 +287,19 @@ def test_a_string_without_a_role_is_untrusted() -> None:
     assert rendered(text) == "6 of **all** says `<b>`"
 
 
-def test_what_says_nothing_is_not_joined() -> None:
+def test_what_says_nothing_is_not_joined():
     assert str(join("; ", ["a", phrase(""), "b"])) == "a; b"
     assert not join("; ", [phrase(""), ""])
 
 
-def test_a_text_is_cut_within_its_pieces() -> None:
+def test_a_text_is_cut_within_its_pieces():
     text = phrase("{}: {}", strong("regressed"), "x" * 50)
     assert str(text.cut(20)) == "regressed: xxxxxx..."
     assert text.cut(20).pieces[0].role is Role.STRONG
     assert text.cut(100) is text
 
 
-def test_cases_and_code_and_links_are_marked_in_markdown() -> None:
+def test_cases_and_code_and_links_are_marked_in_markdown():
     assert rendered(cases_named(["a", "b", "c"], 2)) == "`a`, `b` and 1 more"
     linked = phrase(
         "by {}, {}", Piece("the [new] loader", address="https://x.example/1"), code("-x")

@@ -1,7 +1,5 @@
 """What a session says is to be done: one thing, the one that helps most."""
 
-from __future__ import annotations
-
 import pytest
 import results_makers as make
 from explained import DELAY, SINCE_TUESDAY, TORCH, explained, moved_case
@@ -12,11 +10,9 @@ from pytest_dlperf.model.commits import SUITE, Commit, CommitRange
 from pytest_dlperf.model.judgement import (
     Difference,
     DifferenceKind,
-    Explanation,
     FoundCulprit,
     Verdict,
 )
-from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.night.night import night_of
 
 NEW_TORCH = replace(TORCH, came_with_it=True)
@@ -34,16 +30,16 @@ LOADER = CommitRange(
 MANY = CommitRange(checkout="models", folder="/my code", first="9f8e7d6", last="1a2b3c4")
 
 
-def lost(*differences: object, **more: object) -> CaseResult:
+def lost(*differences, **more):
     why = replace(SINCE_TUESDAY, differences=differences, **more)
     return moved_case(case_id(1), -9.9, why)
 
 
-def broken(verdict: Verdict, why: Explanation | None = None) -> CaseResult:
+def broken(verdict, why=None):
     return explained(make.unmeasured_case(case_id(1), verdict, "exit code 1"), why)
 
 
-def refused(why: str, remedy: str | None = None) -> CaseResult:
+def refused(why, remedy=None):
     case = make.measured_case(case_id(1), 1000.0, baseline=1000.0)
     judgement = make.judged(Verdict.NO_BASELINE, measured=1000.0)
     return make.with_judgement(case, replace(judgement, refused=why, remedy=remedy))
@@ -96,12 +92,12 @@ def refused(why: str, remedy: str | None = None) -> CaseResult:
           "--dlperf-update-baselines --dlperf-reason 'TEXT'")),
     ],
 )  # fmt: skip
-def test_a_session_says_what_to_do(case: CaseResult, advice: str) -> None:
+def test_a_session_says_what_to_do(case, advice):
     said = str(night_of(make.session(case, *passing(2))).advice)
     assert said == (f"to do: {advice}" if advice else "")
 
 
-def test_the_command_that_tries_changes_apart_names_what_is_not_the_main_metric() -> None:
+def test_the_command_that_tries_changes_apart_names_what_is_not_the_main_metric():
     why = replace(SINCE_TUESDAY, differences=(DELAY, NEW_TORCH))
     case = make.measured_case(case_id(1), 1000.0, more={make.MEMORY: [106.0]})
     grown = make.judged(
@@ -113,13 +109,13 @@ def test_the_command_that_tries_changes_apart_names_what_is_not_the_main_metric(
     )
 
 
-def test_a_host_that_cannot_be_used_comes_first() -> None:
+def test_a_host_that_cannot_be_used_comes_first():
     faults = {"gpu07": ("GPU 3 is lost",), "gpu03": ("no answer",)}
     results = replace(make.session(*passing(2)), unfit_hosts=faults)
     assert str(night_of(results).advice) == "to do: look first at host gpu03 and 1 more"
 
 
-def test_a_loss_beside_a_lost_host_is_acted_on_as_well() -> None:
+def test_a_loss_beside_a_lost_host_is_acted_on_as_well():
     """What a host that is out of use has measured nothing of is no reason of a loss elsewhere."""
     session = make.session(lost(DELAY), broken(Verdict.FAILED, None), *passing(2))
     results = replace(session, unfit_hosts={"gpu03": ("no answer",)})
@@ -137,15 +133,13 @@ def test_a_loss_beside_a_lost_host_is_acted_on_as_well() -> None:
     ],
     ids=["on its old hosts", "on other hosts"],
 )
-def test_hosts_are_innocent_where_another_case_lost_as_much_without_them(
-    other: tuple[Difference, ...], advice: str
-) -> None:
+def test_hosts_are_innocent_where_another_case_lost_as_much_without_them(other, advice):
     also = moved_case(case_id(2), -9.8, replace(SINCE_TUESDAY, differences=other))
     found = night_of(make.session(lost(NEW_TORCH, HOSTS), also))
     assert str(found.advice) == f"to do: {advice}"
 
 
-def test_what_is_new_is_acted_on_before_what_is_known() -> None:
+def test_what_is_new_is_acted_on_before_what_is_known():
     worse = moved_case(case_id(2), -20.0, NOTED)
     advice = night_of(make.session(worse, lost(DELAY))).advice
     assert str(advice) == (
@@ -154,5 +148,5 @@ def test_what_is_new_is_acted_on_before_what_is_known() -> None:
     )
 
 
-def test_a_session_in_order_asks_for_nothing() -> None:
+def test_a_session_in_order_asks_for_nothing():
     assert not night_of(make.session(*passing(2))).advice

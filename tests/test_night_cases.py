@@ -1,9 +1,5 @@
 """What a summary shows of cases: which rows, what stands below them, their scaling, in words."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from explained import moved_case
 from msgspec.structs import replace
 from results_makers import (
@@ -29,13 +25,13 @@ ID = "pytorch-resnet50-fp32-b128-dali+workers8-4n8g"
 
 
 def result(
-    verdict: Verdict,
+    verdict,
     *,
-    case_id: str = ID,
-    throughputs: tuple[float | None, ...] = (8940.3, 8468.23, 8781.78),
-    speedup: Verdict | None = None,
-    memory: Verdict | None = None,
-) -> CaseResult:
+    case_id=ID,
+    throughputs=(8940.3, 8468.23, 8781.78),
+    speedup=None,
+    memory=None,
+):
     """A case of three runs, of a throughput of 8781.78, a speedup of 24 and 14653 MB."""
     runs = tuple(
         Run(
@@ -85,15 +81,13 @@ def result(
     return found
 
 
-def rows(found: CaseResult, *, every: bool = False) -> list[tuple[str, str]]:
+def rows(found, *, every=False):
     """Metric and verdict of each row."""
     shown = CaseText(found, STARTED).rows(every=every)
     return [(row.metric, row.cells["verdict"]) for row in shown]
 
 
-def below(
-    found: CaseResult, *, every: bool = False, with_failures: bool = True, strict: bool = False
-) -> list[str]:
+def below(found, *, every=False, with_failures=True, strict=False):
     case = CaseText(found, STARTED)
     told = [
         row
@@ -103,21 +97,21 @@ def below(
     return [text for one in case.below(told, every=every) for text in said(one)]
 
 
-def said(one: object) -> Iterator[str]:
+def said(one):
     yield f"{one.head} {' '.join(map(str, one.pieces))}" if isinstance(one, Listing) else str(one)
 
 
 # --------------------------------------------------------------------------------- rows
 
 
-def test_each_metric_that_does_not_pass_has_a_row_and_the_worst_is_the_first() -> None:
+def test_each_metric_that_does_not_pass_has_a_row_and_the_worst_is_the_first():
     odd = result(Verdict.PASS, speedup=Verdict.NO_BASELINE, memory=Verdict.REGRESSED)
     assert rows(odd) == [("peak_memory", "regressed"), ("speedup", "no_baseline; 1 pass")]
     cells = CaseText(odd, STARTED).rows()[0].cells
     assert (cells["median"], cells["unit"], cells["reference"]) == ("14653", "MB", "14212")
 
 
-def test_of_a_case_in_order_or_broken_as_a_whole_the_first_metric_stands_for_all() -> None:
+def test_of_a_case_in_order_or_broken_as_a_whole_the_first_metric_stands_for_all():
     assert rows(result(Verdict.PASS, speedup=Verdict.PASS)) == [("throughput", "2 pass")]
     broken = result(Verdict.PASS, throughputs=(8940.3, None))
     for metric in (throughput("images/s"), SPEEDUP_METRIC, MEMORY):
@@ -126,7 +120,7 @@ def test_of_a_case_in_order_or_broken_as_a_whole_the_first_metric_stands_for_all
     assert rows(broken) == [("throughput", "3 invalid")]
 
 
-def test_the_verbose_see_every_metric_that_is_judged() -> None:
+def test_the_verbose_see_every_metric_that_is_judged():
     good = result(Verdict.PASS, speedup=Verdict.PASS, memory=Verdict.PASS)
     assert [metric for metric, _ in rows(good, every=True)] == [
         "throughput", "speedup", "peak_memory"
@@ -135,14 +129,14 @@ def test_the_verbose_see_every_metric_that_is_judged() -> None:
     assert len(rows(result(Verdict.PASS, speedup=Verdict.PASS), every=True)) == 2
 
 
-def test_a_measured_case_without_a_verdict_says_so() -> None:
+def test_a_measured_case_without_a_verdict_says_so():
     assert rows(replace(result(Verdict.PASS), judgements={})) == [("throughput", "not judged")]
 
 
 # ------------------------------------------------------------------------- what is below
 
 
-def test_a_loss_has_since_when_and_what_came_with_it() -> None:
+def test_a_loss_has_since_when_and_what_came_with_it():
     """The failure has what is less suspicious."""
     assert below(moved_case("paddle-resnet50-fp32-b1-4n8g", -9.9))[:3] == [
         (
@@ -154,7 +148,7 @@ def test_a_loss_has_since_when_and_what_came_with_it() -> None:
     ]
 
 
-def test_what_a_failure_says_is_said_again_only_where_there_is_none() -> None:
+def test_what_a_failure_says_is_said_again_only_where_there_is_none():
     """What passes in spite of its loss has no failure."""
     shift = moved_case("paddle-resnet50-fp32-b1-2n8g", -9.9, verdict=Verdict.ENVIRONMENT_SHIFT)
     assert below(moved_case(ID, -9.9), with_failures=False) == []
@@ -165,13 +159,13 @@ def test_what_a_failure_says_is_said_again_only_where_there_is_none() -> None:
     assert below(both, with_failures=False) == ["peak_memory in MB 1: 14653 2: 14653 3: 14653"]
 
 
-def test_the_runs_of_good_cases_are_for_the_verbose() -> None:
+def test_the_runs_of_good_cases_are_for_the_verbose():
     good = result(Verdict.PASS)
     assert below(good) == []
     assert below(good, every=True) == ["throughput in images/s 1: 8940.30 2: 8468.23 3: 8781.78"]
 
 
-def test_broken_runs_are_explained_in_a_line_that_others_cannot_forge() -> None:
+def test_broken_runs_are_explained_in_a_line_that_others_cannot_forge():
     broken = result(Verdict.INVALID, throughputs=(8940.3, None))
     assert below(broken) == [
         "throughput in images/s 1: 8940.30 2: invalid", "run 2: too few steps"
@@ -182,7 +176,7 @@ def test_broken_runs_are_explained_in_a_line_that_others_cannot_forge() -> None:
     assert reason.pieces[-1].role is Role.UNTRUSTED
 
 
-def test_the_rules_own_number_and_the_accepted_one_stand_below_others() -> None:
+def test_the_rules_own_number_and_the_accepted_one_stand_below_others():
     """The rule may leave strays out, and the last sessions lie where they lie."""
     strayed = result(Verdict.PASS)
     judged = decided(
@@ -206,7 +200,7 @@ def test_the_rules_own_number_and_the_accepted_one_stand_below_others() -> None:
 # ----------------------------------------------------------------------------- all cases
 
 
-def test_scaling_names_its_kind_and_another_reference_topology() -> None:
+def test_scaling_names_its_kind_and_another_reference_topology():
     case = replace(
         Case.from_id("megatron-llama-bf16-gb128-s4096-tp2-4n8g"),
         reference_topology=Topology(1, 8),
@@ -216,7 +210,7 @@ def test_scaling_names_its_kind_and_another_reference_topology() -> None:
     assert [str(piece) for piece in strong.pieces] == ["4n8g 24.00 of 4 (600 %)"]
 
 
-def test_skipped_cases_tell_each_reason_once() -> None:
+def test_skipped_cases_tell_each_reason_once():
     skipped = []
     for topology in ("1n1g", "4n8g"):
         case_id = f"pytorch-resnet50-fp32-b128-{topology}"

@@ -1,7 +1,5 @@
 """What a failed test has to say, and how it is printed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -13,9 +11,8 @@ from results_makers import STARTED
 from pytest_dlperf.gate.rules import Terms
 from pytest_dlperf.gate.verdicts import GateInput, GateResult
 from pytest_dlperf.model.judgement import Difference, DifferenceKind, Explanation
-from pytest_dlperf.model.measurement import Measurement, Run, RunStatus
-from pytest_dlperf.model.metric import Metric
-from pytest_dlperf.night.facts import Fact, Failure, failure_of, why_facts
+from pytest_dlperf.model.measurement import Run, RunStatus
+from pytest_dlperf.night.facts import Fact, failure_of, why_facts
 from pytest_dlperf.reports.failure import FailureText, failure_message
 
 GOLDEN = Path(__file__).parent / "data" / "failure.txt"
@@ -23,11 +20,11 @@ LOSS = measured(*(0.9 * one for one in EVEN))
 
 
 def failure(
-    measurement: Measurement,
-    explanation: Explanation | None,
+    measurement,
+    explanation,
     *,
-    metric: Metric = METRIC,
-) -> Failure:
+    metric=METRIC,
+):
     """The failure by runs that were accepted as 1000, by Ana."""
     baseline = replace(accepted(EVEN, metric=metric), acceptance=ACCEPTANCE)
     gate_input = GateInput(metric, end(measurement, baseline), Terms(tolerance_percent=5.0))
@@ -37,14 +34,14 @@ def failure(
     return failure_of(settled, explanation, cluster="office", tonight=STARTED)
 
 
-def test_a_failure_has_all_that_is_needed_to_act() -> None:
+def test_a_failure_has_all_that_is_needed_to_act():
     """Exactly this is printed; the test's id names the case, so the first line does not."""
     runs = tuple(replace(run, log=f"logs/tonight/{run.run}.log") for run in LOSS.runs)
     said = failure_message(failure(replace(LOSS, runs=runs), SINCE_TUESDAY))
     assert said == GOLDEN.read_text(encoding="utf-8").rstrip("\n")
 
 
-def test_of_a_metric_that_is_better_the_lower_it_is_the_sign_is_the_numbers() -> None:
+def test_of_a_metric_that_is_better_the_lower_it_is_the_sign_is_the_numbers():
     slower = measured(*(1.06 * one for one in EVEN), metric=TIME)
     said = failure(slower, SINCE_TUESDAY, metric=TIME).head
     assert str(said).startswith("regressed +6.0 % since Tuesday: step_time;")
@@ -61,9 +58,7 @@ def test_of_a_metric_that_is_better_the_lower_it_is_the_sign_is_the_numbers() ->
          "a new commit of bench and uncommitted changes in train.py"),
     ],
 )  # fmt: skip
-def test_the_first_line_says_what_of_a_checkout_is_new(
-    before: str, tonight: str, news: str
-) -> None:
+def test_the_first_line_says_what_of_a_checkout_is_new(before, tonight, news):
     commit = Difference(
         kind=DifferenceKind.COMMIT, name="working_directory", checkout="bench",
         last_good=before, tonight=tonight, came_with_it=True,
@@ -72,18 +67,18 @@ def test_the_first_line_says_what_of_a_checkout_is_new(
     assert str(said).endswith(f"; {news} came with the loss")
 
 
-def test_what_was_there_on_a_good_night_is_no_suspect_of_the_first_line() -> None:
+def test_what_was_there_on_a_good_night_is_no_suspect_of_the_first_line():
     known = replace(SINCE_TUESDAY, differences=(TORCH, replace(DELAY, came_with_it=False)))
     assert str(failure(LOSS, known).head) == "regressed -10.0 % since Tuesday: throughput"
 
 
-def broken(reason: str) -> Failure:
+def broken(reason):
     whole = measured(*EVEN)
     run = Run(run=6, status=RunStatus.FAILED, reason=reason)
     return failure(replace(whole, runs=(*whole.runs, run)), SINCE_TUESDAY)
 
 
-def test_a_reason_stands_in_the_first_line_and_below_only_where_that_has_not_all_of_it() -> None:
+def test_a_reason_stands_in_the_first_line_and_below_only_where_that_has_not_all_of_it():
     short = broken("exited with 3")
     assert str(short.head) == "failed since Tuesday: throughput; run 6: exited with 3"
     assert "reason" not in {fact.label for fact in short.facts}
@@ -105,14 +100,14 @@ def test_a_reason_stands_in_the_first_line_and_below_only_where_that_has_not_all
     assert str(long.facts[0].lines[0]).endswith("3" * 300)
 
 
-def test_a_text_of_its_own_is_followed_by_since_when() -> None:
+def test_a_text_of_its_own_is_followed_by_since_when():
     judgement = judge(measured(900.0), accepted(EVEN), tolerance_percent=5.0)
     assert list(why_facts(judgement, None, STARTED)) == []
     [since] = why_facts(judgement, Explanation(last_good=SINCE_TUESDAY.last_good), STARTED)
     assert since == Fact.of("last good", "Monday 2026-11-16, commit 9f8e7d6")
 
 
-def test_no_line_of_it_is_a_command_to_a_ci() -> None:
+def test_no_line_of_it_is_a_command_to_a_ci():
     odd = replace(DELAY, name="::error::x", tonight="a\n::error::y ##[error]z")
     run = Run(
         run=6, status=RunStatus.FAILED, reason="::error::x\n##[error]y", log="::a/##[error]z\x1b"

@@ -1,7 +1,5 @@
 """A run's folder on a node is removed with all that is in it, and nothing that lies elsewhere."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
@@ -15,12 +13,12 @@ from pytest_dlperf.node.folder import made_folder, remove
 NAME = f"pytest-dlperf-{'0' * 12}-0-gpu01"
 
 
-def mode(path: Path) -> int:
+def mode(path):
     return stat.S_IMODE(path.lstat().st_mode)
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Path:
+def elsewhere(tmp_path):
     """What a trainer's links lead to."""
     folder = tmp_path / "data"
     folder.mkdir()
@@ -30,11 +28,11 @@ def elsewhere(tmp_path: Path) -> Path:
     return folder
 
 
-def is_untouched(folder: Path) -> bool:
+def is_untouched(folder):
     return (mode(folder), mode(folder / "samples")) == (0o500, 0o400)
 
 
-def test_links_are_removed_and_not_what_they_lead_to(tmp_path: Path, elsewhere: Path) -> None:
+def test_links_are_removed_and_not_what_they_lead_to(tmp_path, elsewhere):
     scratch = tmp_path / NAME
     (scratch / "closed").mkdir(parents=True)
     (scratch / "closed" / "up").symlink_to("..")
@@ -47,24 +45,22 @@ def test_links_are_removed_and_not_what_they_lead_to(tmp_path: Path, elsewhere: 
     assert is_untouched(elsewhere)
 
 
-def test_a_link_in_the_place_of_the_folder_leads_to_nothing_that_is_removed(
-    tmp_path: Path, elsewhere: Path
-) -> None:
+def test_a_link_in_the_place_of_the_folder_leads_to_nothing_that_is_removed(tmp_path, elsewhere):
     (tmp_path / NAME).symlink_to(elsewhere)
     assert "is left: " in str(remove(str(tmp_path / NAME)))
     assert is_untouched(elsewhere)
 
 
-def test_a_folder_that_is_gone_is_none_to_tell_of(tmp_path: Path) -> None:
+def test_a_folder_that_is_gone_is_none_to_tell_of(tmp_path):
     assert remove(str(tmp_path / NAME)) is None
     assert remove(str(tmp_path / "nothing" / NAME)) is None
 
 
 @needs_root
-def test_an_ordinary_user_removes_what_is_closed_to_everybody() -> None:
+def test_an_ordinary_user_removes_what_is_closed_to_everybody():
     """Root may enter any folder; a user has to change the mode first."""
 
-    def make_and_remove() -> object:
+    def make_and_remove():
         (place / NAME / "a" / "b").mkdir(parents=True)
         (place / NAME / "a" / "b" / "checkpoint").touch()
         for below in ("a/b", "a", "."):
@@ -77,7 +73,7 @@ def test_an_ordinary_user_removes_what_is_closed_to_everybody() -> None:
 
 
 @needs_root
-def test_what_another_user_has_written_stays_and_is_told() -> None:
+def test_what_another_user_has_written_stays_and_is_told():
     """As of a container that ran as root."""
     with shared_folder() as place:
         theirs = place / NAME / "steps" / "theirs"
@@ -93,8 +89,8 @@ def test_what_another_user_has_written_stays_and_is_told() -> None:
 
 
 @needs_root
-def test_folders_that_another_user_names_like_ours_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    def plant() -> None:
+def test_folders_that_another_user_names_like_ours_stay(monkeypatch):
+    def plant():
         (place / NAME).mkdir()
         (place / NAME.replace("0-", "2-")).symlink_to(ours)
 
@@ -108,14 +104,14 @@ def test_folders_that_another_user_names_like_ours_stay(monkeypatch: pytest.Monk
         assert ours.exists()
 
 
-def test_steps_lie_in_the_folder(tmp_path: Path) -> None:
+def test_steps_lie_in_the_folder(tmp_path):
     os.close(made_folder(str(tmp_path / NAME), {"sitecustomize.py": "pass\n"}))
     found = {str(file.relative_to(tmp_path / NAME)) for file in (tmp_path / NAME).rglob("*")}
     assert found == {"scratch", "steps", "steps/sitecustomize.py"}
     assert mode(tmp_path / NAME) == 0o700
 
 
-def test_a_folder_of_another_host_is_left(tmp_path: Path) -> None:
+def test_a_folder_of_another_host_is_left(tmp_path):
     """On a disk that several hosts see; its lock may not be seen from here."""
     folders = [tmp_path / f"pytest-dlperf-{'1' * 12}-0-{host}" for host in ("gpu01", "gpu02")]
     for folder in folders:
@@ -126,7 +122,7 @@ def test_a_folder_of_another_host_is_left(tmp_path: Path) -> None:
     assert [folder.exists() for folder in folders] == [False, True]
 
 
-def test_a_folder_is_removed_as_soon_as_its_lock_is_free(tmp_path: Path) -> None:
+def test_a_folder_is_removed_as_soon_as_its_lock_is_free(tmp_path):
     """One that is just made may not be locked yet, and has another name so long."""
     folders = [tmp_path / NAME.replace("0-", f"{number}-") for number in range(1, 4)]
     new = tmp_path / f"{NAME}.new"
@@ -138,7 +134,7 @@ def test_a_folder_is_removed_as_soon_as_its_lock_is_free(tmp_path: Path) -> None
     os.close(locks[1])
 
 
-def test_a_folder_that_is_there_is_another_s(tmp_path: Path) -> None:
+def test_a_folder_that_is_there_is_another_s(tmp_path):
     (tmp_path / NAME).mkdir()
     with pytest.raises(FileExistsError):
         made_folder(str(tmp_path / NAME), {})

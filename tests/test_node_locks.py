@@ -1,18 +1,14 @@
 """A lock of a host that is taken is told with who holds it, and waited for with a limit."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import socket
-from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
 import pytest
 from other_users import OTHER, as_other, in_child, needs_root
-from suites import Suite
 from trainers import TinySystem
 
 from pytest_dlperf.launch.fleet import THIS_MACHINE
@@ -21,11 +17,11 @@ from pytest_dlperf.node.locks import acquire_socket_lock, holder_of
 
 
 @contextmanager
-def squatter(name: str) -> Iterator[int]:
+def squatter(name):
     """Have another user hold a name for the length of the block."""
     reading, writing = os.pipe()
 
-    def squat() -> None:
+    def squat():
         os.setresuid(OTHER, OTHER, OTHER)
         holder = socket.socket(socket.AF_UNIX)
         holder.bind(name)
@@ -46,11 +42,11 @@ def squatter(name: str) -> Iterator[int]:
 
 
 @pytest.fixture
-def name() -> str:
+def name():
     return f"\0pytest-dlperf/{os.urandom(8).hex()}//0"
 
 
-def test_our_own_is_known_by_process_and_user_however_often_it_is_asked(name: str) -> None:
+def test_our_own_is_known_by_process_and_user_however_often_it_is_asked(name):
     holder = acquire_socket_lock(name)
     assert holder is not None
     with holder:
@@ -61,12 +57,11 @@ def test_our_own_is_known_by_process_and_user_however_often_it_is_asked(name: st
     # The next one to hold the name is another one.
     assert holder_of(name) == "nobody can say who"
     again = acquire_socket_lock(name)
-    assert again is not None
     again.close()
 
 
 @needs_root
-def test_another_user_is_known_by_number_to_everybody(name: str) -> None:
+def test_another_user_is_known_by_number_to_everybody(name):
     with squatter(name) as child:
         for_root = holder_of(name)
         for_others = as_other(partial(holder_of, name), uid=OTHER + 1)
@@ -76,7 +71,7 @@ def test_another_user_is_known_by_number_to_everybody(name: str) -> None:
 
 @needs_root
 @pytest.mark.end_to_end
-def test_a_run_that_another_user_keeps_from_its_host_gives_up_and_says_who(suite: Suite) -> None:
+def test_a_run_that_another_user_keeps_from_its_host_gives_up_and_says_who(suite):
     tiny = TinySystem(suite)
     lock = os.environ["DLPERF_LOCK"]
     with squatter(f"\0pytest-dlperf/{lock}//0") as child:
@@ -93,8 +88,8 @@ def test_a_run_that_another_user_keeps_from_its_host_gives_up_and_says_who(suite
 
 @pytest.mark.in_process
 def test_a_session_that_waits_for_another_one_here_says_so_when_it_is_quiet_too(
-    suite: Suite,
-) -> None:
+    suite,
+):
     TinySystem(suite)
     pool = HostPool()
     with pool.leased([THIS_MACHINE], nodes=1, devices=1):
@@ -107,8 +102,8 @@ def test_a_session_that_waits_for_another_one_here_says_so_when_it_is_quiet_too(
 
 @pytest.mark.end_to_end
 def test_a_worker_that_waits_says_so_unless_another_of_its_session_holds_the_host(
-    suite: Suite,
-) -> None:
+    suite,
+):
     TinySystem(suite)
     pool = HostPool()
     quiet = ("-q", "-n2", "-k", "throughput and tiny and (1n1g or 1n2g)")

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -22,21 +21,19 @@ import pytest
 from clusters.processes import LONG_S, is_running, wait_until
 from launches import run_commands
 from other_users import OTHER, in_child, needs_root
-from suites import Suite
 from trainers import TinySystem
 
-from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import ADDRESS, Launcher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.remote_call import sent_program, source_of
 from pytest_dlperf.node import processes, remains, supervisor
 
-PYTHON: Final = shutil.which("python3", path="/usr/bin") or sys.executable
+PYTHON = shutil.which("python3", path="/usr/bin") or sys.executable
 """One that any user may start."""
-SLEEP: Final = "import time; time.sleep(600)"
+SLEEP = "import time; time.sleep(600)"
 
 # Leaves its parents and its session, clears its environment and closes its files.
-HIDES: Final = f"""
+HIDES = f"""
 import os, sys
 if os.fork(): os._exit(0)
 os.setsid()
@@ -46,18 +43,18 @@ os.rename(sys.argv[1] + ".part", sys.argv[1])
 os.closerange(0, 100)
 os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", {SLEEP!r}], {{}})
 """
-STARTS: Final = f"""
+STARTS = f"""
 import subprocess, sys
 subprocess.run([sys.executable, "-c", {HIDES!r}, sys.argv[1]])
 {SLEEP}
 """
 
 
-SIGNATURE: Final = f"_SIGNATURE = 0x{0x100 + os.getpid() % 0xC00:X}"
+SIGNATURE = f"_SIGNATURE = 0x{0x100 + os.getpid() % 0xC00:X}"
 """Keeps marks apart: a run of another test would end what this one is to find."""
 
 
-def apart(source: bytes) -> bytes:
+def apart(source):
     shared = f"_SIGNATURE = 0x{processes._SIGNATURE:X}".encode()  # noqa: SLF001 - as said
     assert source.count(shared) == 1
     return source.replace(shared, SIGNATURE.encode())
@@ -66,7 +63,7 @@ def apart(source: bytes) -> bytes:
 class Supervised:
     """A supervisor, as a launcher starts it, and a program below."""
 
-    def __init__(self, folder: Path, kill_limit_s: float, lock: str | None) -> None:
+    def __init__(self, folder, kill_limit_s, lock):
         self.marker = f"{uuid.uuid4().hex}.0."
         self.folder = folder / f"run-{self.marker}"
         source = apart(source_of(supervisor))
@@ -92,7 +89,7 @@ class Supervised:
             files={},
         )
 
-    def start(self, *arguments: str, at_end: list[list[str]] | None = None) -> None:
+    def start(self, *arguments, at_end=None):
         assert self.wait_for("prepared")
         self._send_order(
             "start",
@@ -109,45 +106,40 @@ class Supervised:
         )
         self.wait_for("started")
 
-    def wait_for(self, word: str) -> Any:
+    def wait_for(self, word):
         deadline = time.monotonic() + LONG_S
         while not (said := self.said(word)):
             assert time.monotonic() < deadline, f"never heard {word!r}: {self.reports}"
             assert self._take(), f"ended without {word!r}: {self.reports}"
         return said[0]
 
-    def said(self, word: str) -> list[Any]:
+    def said(self, word):
         return [report[word] for report in self.reports if word in report]
 
-    def finish(self) -> None:
+    def finish(self):
         """Let its input end, and hear it out."""
-        assert self.process.stdin is not None
         self.process.stdin.close()
         while self._take():
             pass
         self.process.wait(LONG_S)
 
-    def _take(self) -> bool:
-        assert self.process.stdout is not None
+    def _take(self):
         assert select.select([self.process.stdout], [], [], LONG_S)[0], self.reports
         received = os.read(self.process.stdout.fileno(), 65536)
         *lines, self._rest = (self._rest + received).split(b"\n")
         self.reports += [json.loads(line) for line in lines if line]
         return bool(received)
 
-    def _send_order(self, word: str, **details: object) -> None:
+    def _send_order(self, word, **details):
         self._send(f"{word} {json.dumps(details)}\n".encode())
 
-    def _send(self, text: bytes) -> None:
-        assert self.process.stdin is not None
+    def _send(self, text):
         self.process.stdin.write(text)
         self.process.stdin.flush()
 
 
 @contextmanager
-def supervised(
-    folder: Path, *, kill_limit_s: float = 8.0, lock: str | None = None
-) -> Iterator[Supervised]:
+def supervised(folder, *, kill_limit_s=8.0, lock=None):
     found = Supervised(folder, kill_limit_s, lock)
     try:
         yield found
@@ -162,11 +154,11 @@ def supervised(
 
 
 @pytest.fixture
-def hidden(tmp_path: Path) -> Iterator[Callable[[], int]]:
+def hidden(tmp_path):
     """Give the process that hides, once it does; it is ended in any case."""
     file = tmp_path / "hidden"
 
-    def number() -> int:
+    def number():
         wait_until(file.exists)
         wait_until(lambda: not Path("/proc", file.read_text(), "environ").read_bytes())
         return int(file.read_text())
@@ -176,12 +168,11 @@ def hidden(tmp_path: Path) -> Iterator[Callable[[], int]]:
         processes.send(int(file.read_text()), signal.SIGKILL)
 
 
-def test_a_signal_at_the_very_end_is_no_death(tmp_path: Path) -> None:
+def test_a_signal_at_the_very_end_is_no_death(tmp_path):
     """Slurm asks all processes of a job to end, also those that are about to."""
     with supervised(tmp_path) as run:
         run.start("true")
         run.wait_for("ended")
-        assert run.process.stdin is not None
         run.process.stdin.close()
         run.wait_for("final")
         while run.process.poll() is None:
@@ -189,7 +180,7 @@ def test_a_signal_at_the_very_end_is_no_death(tmp_path: Path) -> None:
         assert run.process.returncode == 0
 
 
-def test_a_signal_asks_the_program_to_end(tmp_path: Path) -> None:
+def test_a_signal_asks_the_program_to_end(tmp_path):
     code = (
         "import signal, sys, time\n"
         "signal.signal(15, lambda *_: sys.exit(7))\n"
@@ -205,9 +196,7 @@ def test_a_signal_asks_the_program_to_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_what_is_left_is_ended_by_the_next_run_and_told(
-    tmp_path: Path, hidden: Callable[[], int], number: signal.Signals
-) -> None:
+def test_what_is_left_is_ended_by_the_next_run_and_told(tmp_path, hidden, number):
     lock = f"\0pytest-dlperf/{uuid.uuid4().hex}"
     with supervised(tmp_path, lock=lock) as first, supervised(tmp_path) as beside:
         first.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
@@ -225,16 +214,14 @@ def test_what_is_left_is_ended_by_the_next_run_and_told(
 
 
 @pytest.mark.parametrize("number", [None, signal.SIGKILL, signal.SIGSTOP])
-def test_what_is_left_is_ended_by_a_sweep_that_nobody_waits_for(
-    tmp_path: Path, hidden: Callable[[], int], number: signal.Signals | None
-) -> None:
+def test_what_is_left_is_ended_by_a_sweep_that_nobody_waits_for(tmp_path, hidden, number):
     with supervised(tmp_path) as run:
         run.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
         process = hidden()
         if number is not None:
             run.process.send_signal(number)
         command, sent = sent_program(sys.executable, apart(source_of(remains)))
-        order: dict[str, object] = {
+        order = {
             "marker": run.marker,
             "sweep": run.marker,
             "folder": str(run.folder),
@@ -255,11 +242,11 @@ def test_what_is_left_is_ended_by_a_sweep_that_nobody_waits_for(
 
 
 @pytest.fixture
-def copycat() -> Iterator[int]:
+def copycat():
     """A process of another user, which copies the mark of the first run that it sees."""
     reading, writing = os.pipe()
 
-    def copy() -> None:
+    def copy():
         os.setresuid(OTHER, OTHER, OTHER)
         while not (runs := marks()):
             time.sleep(0.01)
@@ -267,7 +254,7 @@ def copycat() -> Iterator[int]:
         os.write(writing, b"x")
         time.sleep(600)
 
-    def marks() -> list[int]:
+    def marks():
         found = []
         for limits in Path("/proc").glob("[0-9]*/limits"):
             with suppress(OSError):
@@ -285,7 +272,7 @@ def copycat() -> Iterator[int]:
 
 
 @needs_root
-def test_a_mark_that_another_user_has_copied_counts_for_nothing(suite: Suite, copycat: int) -> None:
+def test_a_mark_that_another_user_has_copied_counts_for_nothing(suite, copycat):
     tiny = TinySystem(suite)
     tiny.behave("0.1")
 
@@ -296,11 +283,11 @@ def test_a_mark_that_another_user_has_copied_counts_for_nothing(suite: Suite, co
     assert is_running(copycat)
 
 
-FREEZER: Final = Path("/sys/fs/cgroup/freezer")
+FREEZER = Path("/sys/fs/cgroup/freezer")
 
 
 @pytest.fixture
-def freezer() -> Iterator[Path]:
+def freezer():
     """A group of processes that can be frozen: then no signal ends them."""
     if not os.access(FREEZER, os.W_OK):
         pytest.skip("needs the freezer of control groups of version 1, and root")
@@ -313,8 +300,8 @@ def freezer() -> Iterator[Path]:
 
 
 def test_what_cannot_be_ended_is_told_by_number_and_keeps_the_host_from_the_next_run(
-    tmp_path: Path, freezer: Path, hidden: Callable[[], int]
-) -> None:
+    tmp_path, freezer, hidden
+):
     with supervised(tmp_path, kill_limit_s=0.5) as run:
         run.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
         process = hidden()
@@ -333,7 +320,7 @@ def test_what_cannot_be_ended_is_told_by_number_and_keeps_the_host_from_the_next
             fit.finish()
 
 
-def command(folder: Path, *arguments: str, at_end: tuple[tuple[str, ...], ...]) -> NodeCommand:
+def command(folder, *arguments, at_end):
     return NodeCommand(
         node_rank=0,
         host="localhost",
@@ -346,7 +333,7 @@ def command(folder: Path, *arguments: str, at_end: tuple[tuple[str, ...], ...]) 
     )
 
 
-def test_commands_are_run_at_the_end_when_nothing_else_is_left(tmp_path: Path) -> None:
+def test_commands_are_run_at_the_end_when_nothing_else_is_left(tmp_path):
     at_end = f'pgrep -f {tmp_path}/[p]rogram; echo "$NAMED" $DLPERF_RUN_ID'
     program = f"(exec -a {tmp_path}/program sleep 600) & sleep 0.2"
     outcome = run_commands(
@@ -380,12 +367,12 @@ class Vanishing(Launcher):
     )
     SWEEP: Final = 'print(\'{"final": {"left": [4712, 4713]}}\')'
 
-    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+    def command(self, host, program, *, alongside=False):
         del host, program
         return [sys.executable, "-c", self.SWEEP if alongside else self.SUPERVISOR]
 
 
-def test_what_a_sweep_cannot_end_is_an_error_of_the_run(tmp_path: Path) -> None:
+def test_what_a_sweep_cannot_end_is_an_error_of_the_run(tmp_path):
     node = command(tmp_path, "true", at_end=())
     outcome = run_commands([node], time_limit_s=LONG_S, launcher=Vanishing())
     assert not outcome.succeeded

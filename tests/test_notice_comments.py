@@ -1,20 +1,15 @@
 """The one comment of a pull request: written, brought up to date, and never somebody else's."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from notice_servers import Forge, Response, Web, web_server
+from notice_servers import Forge, Response, web_server
 from test_notices import CASE, HOSTILE, MARKUP, SECRET, green, red, without_code
 
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices.brief import notice_of
-from pytest_dlperf.notices.comments import Comments, GitHubComments, GitLabComments
+from pytest_dlperf.notices.comments import GitHubComments, GitLabComments
 from pytest_dlperf.notices.notice import NoticeError, lines_of, send_all
 
 BOT = {"id": 41, "login": "github-actions[bot]", "type": "Bot"}
@@ -23,7 +18,7 @@ MARKER = "<!-- pytest-dlperf lab/ -->"
 
 
 @pytest.fixture
-def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+def web(monkeypatch):
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with web_server() as web:
@@ -31,11 +26,11 @@ def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
 
 
 @pytest.fixture
-def forge(web: Web) -> Forge:
+def forge(web):
     return Forge(web, BOT)
 
 
-def on_github(web: Web, label: str = "", **more: str) -> GitHubComments:
+def on_github(web, label="", **more):
     environment = {
         "GITHUB_API_URL": f"{web.url}/api/v3",
         "GITHUB_GRAPHQL_URL": f"{web.url}/api/graphql",
@@ -47,7 +42,7 @@ def on_github(web: Web, label: str = "", **more: str) -> GitHubComments:
     return GitHubComments("github", label, environment)
 
 
-def on_gitlab(web: Web, label: str = "", **more: str) -> GitLabComments:
+def on_gitlab(web, label="", **more):
     environment = {
         "CI_API_V4_URL": f"{web.url}/api/v4",
         "CI_PROJECT_ID": "99",
@@ -66,11 +61,9 @@ def on_gitlab(web: Web, label: str = "", **more: str) -> GitLabComments:
         (on_gitlab, "/api/v4/projects/5/merge_requests/12/notes", SECRET),
     ],
 )
-def test_there_is_one_comment_and_it_turns_green(
-    web: Web, forge: Forge, where: Any, folder: str, proof: str
-) -> None:
+def test_there_is_one_comment_and_it_turns_green(web, forge, where, folder, proof):
     forge.add("Looks good to me", STRANGER)
-    comments: Comments = where(web)
+    comments = where(web)
     assert comments.send(notice_of(night_of(red())))
     [_, comment] = forge.comments
     assert comment["body"].startswith(f"{MARKER}\n")
@@ -86,12 +79,12 @@ def test_there_is_one_comment_and_it_turns_green(
     assert "-9.9 %" not in comment["body"]
 
 
-def test_there_is_no_first_comment_before_one_is_due(web: Web, forge: Forge) -> None:
+def test_there_is_no_first_comment_before_one_is_due(web, forge):
     assert on_github(web).send(notice_of(night_of(green()), is_due=False)) is False
     assert forge.comments == []
 
 
-def test_a_comment_of_somebody_else_is_not_changed(web: Web, forge: Forge) -> None:
+def test_a_comment_of_somebody_else_is_not_changed(web, forge):
     false = forge.add(f"{MARKER}\nall is well", STRANGER)
     quoted = forge.add(f"> {MARKER}\nwhat is this?")
     assert on_github(web).send(notice_of(night_of(red())))
@@ -101,7 +94,7 @@ def test_a_comment_of_somebody_else_is_not_changed(web: Web, forge: Forge) -> No
     assert len(forge.comments) == 3
 
 
-def test_it_is_found_behind_hundreds_of_others(web: Web, forge: Forge) -> None:
+def test_it_is_found_behind_hundreds_of_others(web, forge):
     for number in range(230):
         forge.add(f"comment {number}", STRANGER)
     comment = forge.add(f"{MARKER}\nold")
@@ -111,7 +104,7 @@ def test_it_is_found_behind_hundreds_of_others(web: Web, forge: Forge) -> None:
     assert len(forge.comments) == 232
 
 
-def test_clusters_and_jobs_have_comments_of_their_own(web: Web, forge: Forge) -> None:
+def test_clusters_and_jobs_have_comments_of_their_own(web, forge):
     for label in ("", "a100", "a100"):
         assert on_github(web, label).send(notice_of(night_of(red())))
     assert on_github(web).send(notice_of(night_of(replace(red(), cluster="x --> <b>y"))))
@@ -124,14 +117,14 @@ def test_clusters_and_jobs_have_comments_of_their_own(web: Web, forge: Forge) ->
 
 
 @pytest.mark.parametrize("reason", [HOSTILE, "x" * 100_000])
-def test_what_a_log_says_is_text(web: Web, forge: Forge, reason: str) -> None:
+def test_what_a_log_says_is_text(web, forge, reason):
     assert on_github(web).send(notice_of(night_of(red(reason))))
     [comment] = forge.comments
     assert not MARKUP.search(without_code(comment["body"]))
     assert len(comment["body"]) < 60_001
 
 
-def test_no_line_is_a_quick_action_of_gitlab(web: Web, forge: Forge) -> None:
+def test_no_line_is_a_quick_action_of_gitlab(web, forge):
     notice = replace(
         notice_of(night_of(red())), markdown="first\n/merge\n  /approve x\nand / or\n" * 9999
     )
@@ -144,7 +137,7 @@ def test_no_line_is_a_quick_action_of_gitlab(web: Web, forge: Forge) -> None:
 # ------------------------------------------------------------------------ which pull request
 
 
-def event(folder: Path, data: Any) -> dict[str, str]:
+def event(folder, data):
     file = folder / "event.json"
     file.write_text(json.dumps(data), encoding="utf-8")
     return {"GITHUB_REF": "refs/heads/main", "GITHUB_EVENT_PATH": str(file)}
@@ -166,9 +159,7 @@ def event(folder: Path, data: Any) -> dict[str, str]:
         },
     ],
 )
-def test_the_event_names_the_pull_request(
-    web: Web, forge: Forge, tmp_path: Path, data: Any
-) -> None:
+def test_the_event_names_the_pull_request(web, forge, tmp_path, data):
     forge.pulls = [{"number": 11, "head": {"sha": "0"}}, {"number": 12, "head": {"sha": "c0ffee"}}]
     assert on_github(web, **event(tmp_path, data)).send(notice_of(night_of(red())))
     assert len(forge.comments) == 1
@@ -180,9 +171,7 @@ def test_the_event_names_the_pull_request(
 @pytest.mark.parametrize(
     "data", [{}, [], {"issue": {"number": 12}}, {"schedule": "17 1 * * *"}, {"workflow_run": {}}]
 )
-def test_a_run_of_no_pull_request_has_nobody_to_tell(
-    web: Web, forge: Forge, tmp_path: Path, data: Any
-) -> None:
+def test_a_run_of_no_pull_request_has_nobody_to_tell(web, forge, tmp_path, data):
     where = on_github(web, **event(tmp_path, data))
     assert where.send(notice_of(night_of(red()))) is False
     assert on_gitlab(web, CI_MERGE_REQUEST_IID="").send(notice_of(night_of(red()))) is False
@@ -194,9 +183,7 @@ def test_a_run_of_no_pull_request_has_nobody_to_tell(
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-def test_without_a_graphql_interface_the_user_is_asked_for(
-    web: Web, forge: Forge, *, is_named: bool
-) -> None:
+def test_without_a_graphql_interface_the_user_is_asked_for(web, forge, *, is_named):
     """As with Gitea and Forgejo."""
     forge.has_graphql = False
     for _ in range(2):
@@ -205,7 +192,7 @@ def test_without_a_graphql_interface_the_user_is_asked_for(
     assert len(forge.comments) == 1
 
 
-def test_a_token_of_nobody_changes_no_comment(web: Web) -> None:
+def test_a_token_of_nobody_changes_no_comment(web):
     forge = Forge(web, {"login": None})
     forge.add(f"{MARKER}\nof somebody who is gone")
     with pytest.raises(NoticeError, match="whose token"):
@@ -213,7 +200,7 @@ def test_a_token_of_nobody_changes_no_comment(web: Web) -> None:
     assert "gone" in forge.comments[0]["body"]
 
 
-def test_what_is_refused_is_told_without_the_token(web: Web) -> None:
+def test_what_is_refused_is_told_without_the_token(web):
     web.answers(Response(403, b'{"message": "Resource not accessible by integration"}'))
     with pytest.raises(NoticeError) as error:
         on_github(web).send(notice_of(night_of(red())))

@@ -1,9 +1,5 @@
 """Which sessions are told: red ones, or those that fail in other ways than the last one."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import results_makers as make
 from histories import case_result, drawn, fill, session
@@ -13,7 +9,6 @@ from pytest_dlperf.config.values import NotifyOn
 from pytest_dlperf.history.case_history import Past
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.due import is_due
@@ -24,7 +19,7 @@ FIRST, SECOND = "tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g"
 SKIPPED = make.unmeasured_case(SECOND, Verdict.SKIPPED, "no such host")
 
 
-def lost(percent: float, case_id: str = FIRST) -> CaseResult:
+def lost(percent, case_id=FIRST):
     """A case that has lost so much, with a tolerance of 5 %; below that it passes."""
     verdict = Verdict.REGRESSED if percent > 5 else Verdict.PASS
     result = case_result(case_id, [400.0 - 4 * percent] * 2, baseline=400.0, verdict=verdict)
@@ -32,7 +27,7 @@ def lost(percent: float, case_id: str = FIRST) -> CaseResult:
     return make.with_judgement(result, make.decided(judgement, difference_percent=-percent))
 
 
-def of(*cases: CaseResult, **more: object) -> Results:
+def of(*cases, **more):
     return session(9, cases, **more)
 
 
@@ -49,7 +44,7 @@ def of(*cases: CaseResult, **more: object) -> Results:
         (of(replace(lost(0), is_whole=False)), True),
     ],
 )
-def test_a_red_session_is_told(results: Results, *, expected: bool) -> None:
+def test_a_red_session_is_told(results, *, expected):
     assert is_due(results, NotifyOn.FAILURE, None, is_bad=False) is expected
     assert is_due(results, NotifyOn.CHANGE, None, is_bad=False) is expected  # without a history
     assert is_due(results, NotifyOn.FAILURE, None, is_bad=True)
@@ -81,7 +76,7 @@ def test_a_red_session_is_told(results: Results, *, expected: bool) -> None:
         ([of(lost(9), cluster="other"), of(lost(9))], True),
     ],
 )  # fmt: skip
-def test_a_change_is_told_once(tmp_path: Path, nights: list[Results], *, expected: bool) -> None:
+def test_a_change_is_told_once(tmp_path, nights, *, expected):
     file = tmp_path / "history.sqlite3"
     numbered = [
         replace(results, session=f"night-{number}", started=f"2026-01-{number:02}T02:00:00+01:00")
@@ -93,7 +88,7 @@ def test_a_change_is_told_once(tmp_path: Path, nights: list[Results], *, expecte
     assert is_due(numbered[-1], NotifyOn.CHANGE, file, is_bad=False) is expected
 
 
-def test_of_a_history_that_cannot_be_read_a_red_session_is_a_change(tmp_path: Path) -> None:
+def test_of_a_history_that_cannot_be_read_a_red_session_is_a_change(tmp_path):
     file = tmp_path / "history.sqlite3"
     file.write_text("no database", encoding="utf-8")
     assert is_due(of(lost(9)), NotifyOn.CHANGE, file, is_bad=False)
@@ -101,7 +96,7 @@ def test_of_a_history_that_cannot_be_read_a_red_session_is_a_change(tmp_path: Pa
     assert not Past(of(lost(0)), file).drifts
 
 
-def test_drift_is_told_in_every_notice_and_page(tmp_path: Path) -> None:
+def test_drift_is_told_in_every_notice_and_page(tmp_path):
     file = tmp_path / "history.sqlite3"
     levels = [400 * 0.9985**night for night in range(40)]
     last = fill(file, drawn(levels, noise=0.002), FIRST)
@@ -116,7 +111,7 @@ def test_drift_is_told_in_every_notice_and_page(tmp_path: Path) -> None:
     assert f"throughput of {FIRST}" in notice.text
 
 
-def test_a_failure_that_was_announced_is_no_change(tmp_path: Path) -> None:
+def test_a_failure_that_was_announced_is_no_change(tmp_path):
     file = tmp_path / "history.sqlite3"
     [judgement] = lost(9).judgements.values()
     results = of(make.with_judgement(lost(9), replace(judgement, excused=True)))

@@ -1,17 +1,13 @@
 """Notices of real sessions: who is told what, once, and no secret anywhere."""
 
-from __future__ import annotations
-
 import signal
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 from nights import Nights
-from notice_servers import LOOPBACK, Response, Web, web_server
+from notice_servers import LOOPBACK, Response, web_server
 from sessions import in_background
-from suites import Suite
 from trainers import TinySystem
 
 SECRET = "T024-hook-SeCrEt"  # noqa: S105 - that of these tests
@@ -30,7 +26,7 @@ def pytest_dlperf_notifiers(config):
 
 
 @pytest.fixture
-def web(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+def web(suite, monkeypatch):
     """A service whose address with its secret is in the variable ``HOOK`` of the sessions."""
     del suite  # it clears the environment, so it comes first
     with web_server() as web:
@@ -39,9 +35,7 @@ def web(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
 
 
 @pytest.mark.parametrize("with_workers", [False, True])
-def test_a_red_session_tells_everybody_once_and_no_secret(
-    suite: Suite, web: Web, monkeypatch: pytest.MonkeyPatch, *, with_workers: bool
-) -> None:
+def test_a_red_session_tells_everybody_once_and_no_secret(suite, web, monkeypatch, *, with_workers):
     suite.pytester.makeconftest(LAMP.format(secret=SECRET))
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
@@ -80,7 +74,7 @@ def test_a_red_session_tells_everybody_once_and_no_secret(
         assert SECRET.encode() not in file.read_bytes(), file
 
 
-def test_a_green_session_stays_green_whatever_becomes_of_its_notice(suite: Suite, web: Web) -> None:
+def test_a_green_session_stays_green_whatever_becomes_of_its_notice(suite, web):
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 5, "1n2g": [760.0] * 5})
     web.answers(Response(404))
@@ -107,7 +101,7 @@ def test_a_green_session_stays_green_whatever_becomes_of_its_notice(suite: Suite
     assert web.asked == []
 
 
-def test_a_session_that_is_ended_tells_it(suite: Suite, web: Web) -> None:
+def test_a_session_that_is_ended_tells_it(suite, web):
     """By SIGTERM, as from a scheduler, while a run hangs."""
     system = TinySystem(suite, topologies=("1n1g",))
     system.behave("0.01 hang-at-3")

@@ -1,22 +1,18 @@
 """Notices and pings: what each service gets, and what is told when it gets nothing."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math
 import re
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import results_makers as make
 from clusters.processes import LONG_S
 from msgspec.structs import replace
-from notice_servers import LOOPBACK, Response, Web, self_signed, web_server
+from notice_servers import LOOPBACK, Response, self_signed, web_server
 
 from pytest_dlperf.config.notices import targets
 from pytest_dlperf.config.values import OptionText
@@ -28,13 +24,11 @@ from pytest_dlperf.model.judgement import (
     PastNight,
     Verdict,
 )
-from pytest_dlperf.model.results import Results
 from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices import posting
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.notice import (
-    Notice,
     NoticeError,
     Notifier,
     begin_all,
@@ -55,11 +49,11 @@ MARKUP = re.compile(r"@\w|(?<!\\)\]\(|<script|<!channel")
 """What would mention, link or be HTML in Markdown, outside of code."""
 
 
-def without_code(markdown: str) -> str:
+def without_code(markdown):
     return re.sub(r"(`+)(?:(?!\1).)*\1", "", markdown)
 
 
-def red(reason: str = "the log has ended", **environment: str) -> Results:
+def red(reason="the log has ended", **environment):
     """A session with a loss, and a case that failed for this reason."""
     explanation = Explanation(
         since=PastNight(at=make.STARTED, commit="abcdef1234567"), nights_at_level=1
@@ -71,12 +65,12 @@ def red(reason: str = "the log has ended", **environment: str) -> Results:
     return replace(results, environment={**results.environment, **environment})
 
 
-def green() -> Results:
+def green():
     return make.session(make.measured_case(CASE, 1000.0, 1001.0), cluster="lab")
 
 
 @pytest.fixture
-def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+def web(monkeypatch):
     """A service whose address with its secret is in the variable ``HOOK``."""
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -85,20 +79,20 @@ def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
         yield web
 
 
-def address(web: Web) -> str:
+def address(web):
     return f"{web.url}/services/{SECRET}"
 
 
-def notifiers(text: str) -> list[Notifier]:
+def notifiers(text):
     return list(builtin_notifiers(targets(OptionText(text, "--dlperf-notify", Path()))))
 
 
-def sent(text: str, notice: Notice) -> list[str]:
+def sent(text, notice):
     """Send it and give the lines that a session would end with."""
     return list(lines_of(send_all(notifiers(text), notice)))
 
 
-def payload(web: Web, results: Results) -> Any:
+def payload(web, results):
     told = sent("json=HOOK", notice_of(night_of(results)))
     assert told == [f"notice sent: json ({LOOPBACK}:{web.port})"]
     [asked] = web.asked
@@ -110,7 +104,7 @@ def payload(web: Web, results: Results) -> Any:
 # ----------------------------------------------------------------- what each service gets
 
 
-def test_json_has_the_session_as_data(web: Web) -> None:
+def test_json_has_the_session_as_data(web):
     data = payload(web, red("exit code 1", commit="abc", ci_run="https://ci.example/7"))
 
     assert data["schema"] == 1
@@ -127,7 +121,7 @@ def test_json_has_the_session_as_data(web: Web) -> None:
     assert CASE in data["text"]
 
 
-def test_json_stays_small_whatever_differs() -> None:
+def test_json_stays_small_whatever_differs():
     """A new virtual environment is hundreds of differences in each of a hundred red cases."""
     long = tuple(
         Difference(kind=DifferenceKind.COMMAND, name=f"--x{number}", tonight="y" * 100_000)
@@ -145,19 +139,19 @@ def test_json_stays_small_whatever_differs() -> None:
     assert len(json.dumps(data)) < 20_000
 
 
-def test_a_number_that_is_none_is_null(web: Web) -> None:
+def test_a_number_that_is_none_is_null(web):
     broken = make.measured_case(CASE, math.nan, verdict=Verdict.INVALID, baseline=1.0)
     payload(web, make.session(broken))
     data = json.loads(web.asked[0].body, parse_constant=pytest.fail)
     assert data["cases"][0]["metrics"]["throughput"]["median"] is None
 
 
-def test_json_of_a_green_session_lists_no_case(web: Web) -> None:
+def test_json_of_a_green_session_lists_no_case(web):
     data = payload(web, green())
     assert (data["red"], data["cases"], data["session"]["counts"]) == (False, [], {"pass": 1})
 
 
-def test_healthchecks_learns_of_begin_end_and_what_was_broken_off(web: Web) -> None:
+def test_healthchecks_learns_of_begin_end_and_what_was_broken_off(web):
     known = notifiers("healthchecks=HOOK ping=HOOK")
     assert list(lines_of(begin_all(known))) == []
     assert [asked.path for asked in web.asked] == [f"/services/{SECRET}/start"]
@@ -174,7 +168,7 @@ def test_healthchecks_learns_of_begin_end_and_what_was_broken_off(web: Web) -> N
     assert [asked.path for asked in web.asked] == [f"/services/{SECRET}/fail"]
 
 
-def test_who_is_not_told_always_is_told_only_what_is_due(web: Web) -> None:
+def test_who_is_not_told_always_is_told_only_what_is_due(web):
     assert sent("json=HOOK", notice_of(night_of(green()), is_due=False)) == []
     assert web.asked == []
 
@@ -182,7 +176,7 @@ def test_who_is_not_told_always_is_told_only_what_is_due(web: Web) -> None:
 # ------------------------------------------------------------------- what can go wrong
 
 
-def test_a_busy_service_is_asked_once_more(web: Web) -> None:
+def test_a_busy_service_is_asked_once_more(web):
     web.answers(Response(429, b"slow down"), Response())
     assert sent("json=HOOK", notice_of(night_of(red()))) == [
         f"notice sent: json ({LOOPBACK}:{web.port})"
@@ -201,9 +195,7 @@ def test_a_busy_service_is_asked_once_more(web: Web) -> None:
         (Response(308, b"", {"Location": "{other}/elsewhere"}), "308 Permanent Redirect"),
     ],
 )
-def test_a_refusal_is_one_line_that_names_the_host_only(
-    web: Web, said: Response, words: str
-) -> None:
+def test_a_refusal_is_one_line_that_names_the_host_only(web, said, words):
     with web_server() as other:
         headers = {name: value.format(other=other.url) for name, value in said.headers.items()}
         web.answers(replace(said, headers=headers))
@@ -213,9 +205,7 @@ def test_a_refusal_is_one_line_that_names_the_host_only(
     assert line.endswith(f"): {LOOPBACK}:{web.port} answers {words}")
 
 
-def test_what_cannot_be_reached_is_told_without_its_path(
-    web: Web, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_reached_is_told_without_its_path(web, monkeypatch):
     for where in (f"http://{LOOPBACK}:1/{SECRET}", f"http://no-host.invalid/{SECRET}"):
         monkeypatch.setenv("NOWHERE", where)
         bad, good = sorted(sent("ping=NOWHERE json=HOOK", notice_of(night_of(red()))))
@@ -227,13 +217,11 @@ def test_what_cannot_be_reached_is_told_without_its_path(
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def certificate(tmp_path_factory):
     return self_signed(tmp_path_factory.mktemp("tls"))
 
 
-def test_a_certificate_that_is_not_trusted_gets_nothing(
-    certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_certificate_that_is_not_trusted_gets_nothing(certificate, monkeypatch):
     with web_server(certificate) as web:
         monkeypatch.setenv("HOOK", f"https://{LOOPBACK}:{web.port}/{SECRET}")
         [line] = sent("json=HOOK", notice_of(night_of(red())))
@@ -245,7 +233,7 @@ def test_a_certificate_that_is_not_trusted_gets_nothing(
         assert line.startswith("notice sent")
 
 
-def test_who_does_not_answer_is_given_up(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_does_not_answer_is_given_up(web, monkeypatch):
     monkeypatch.setattr(posting, "TIMEOUT_S", 0.1)
     web.answer = lambda _: Response(delay_s=0.4)
     [line] = sent("json=HOOK", notice_of(night_of(red())))
@@ -253,7 +241,7 @@ def test_who_does_not_answer_is_given_up(web: Web, monkeypatch: pytest.MonkeyPat
     assert SECRET not in line
 
 
-def test_whoever_never_ends_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_never_ends_holds_up_nobody(monkeypatch):
     monkeypatch.setattr("pytest_dlperf.notices.notice.LIMIT_S", 5.0)
     go_on, has_ended = threading.Event(), threading.Event()
     other = Reachable()
@@ -261,7 +249,7 @@ def test_whoever_never_ends_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> 
     class Slow(Notifier):
         name = "slow one"
 
-        def send(self, notice: Notice) -> None:
+        def send(self, notice):
             del notice
             go_on.wait(LONG_S)
             has_ended.set()
@@ -276,16 +264,16 @@ def test_whoever_never_ends_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> 
 class Reachable(Notifier):
     name = "told"
 
-    def send(self, notice: Notice) -> None:
+    def send(self, notice):
         assert notice.subject
 
 
-def test_the_errors_of_others_may_hold_secrets_and_are_not_shown() -> None:
-    def failing(error: Exception) -> Notifier:
+def test_the_errors_of_others_may_hold_secrets_and_are_not_shown():
+    def failing(error):
         class Failing(Notifier):
             name = "of a plugin"
 
-            def send(self, notice: Notice) -> None:
+            def send(self, notice):
                 del notice
                 raise error
 
@@ -301,9 +289,7 @@ def test_the_errors_of_others_may_hold_secrets_and_are_not_shown() -> None:
         assert SECRET not in line
 
 
-def test_apprise_sends_plain_text_to_all_of_its_services(
-    web: Web, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_apprise_sends_plain_text_to_all_of_its_services(web, monkeypatch):
     one = f"json://{LOOPBACK}:{web.port}/{SECRET}"
     monkeypatch.setenv("HOOK", f"{one} xml://{LOOPBACK}:{web.port}/{SECRET}")
     assert sent("apprise=HOOK", notice_of(night_of(red(HOSTILE)))) == [
@@ -317,9 +303,7 @@ def test_apprise_sends_plain_text_to_all_of_its_services(
     assert data["title"].startswith("dlperf lab: ")
 
 
-def test_apprise_attaches_the_page_where_a_service_takes_files(
-    web: Web, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_apprise_attaches_the_page_where_a_service_takes_files(web, monkeypatch):
     monkeypatch.setenv("HOOK", f"json://{LOOPBACK}:{web.port}/{SECRET}")
     assert sent("apprise+page=HOOK", notice_of(night_of(red()))) == ["notice sent: apprise (json)"]
     [data] = [asked.json for asked in web.asked]
@@ -342,9 +326,7 @@ def test_apprise_attaches_the_page_where_a_service_takes_files(
     ],
     ids=["slack", "teams", "mattermost", "mail", "mail without a password"],
 )
-def test_apprise_knows_the_addresses_of_the_documents(
-    monkeypatch: pytest.MonkeyPatch, address: str
-) -> None:
+def test_apprise_knows_the_addresses_of_the_documents(monkeypatch, address):
     monkeypatch.setattr("apprise.Apprise.notify", lambda *_, **__: True)
     monkeypatch.setenv("HOOK", address)
     [line] = sent("apprise=HOOK", notice_of(night_of(red())))
@@ -360,19 +342,19 @@ def test_apprise_knows_the_addresses_of_the_documents(
     ],
 )
 def test_a_fault_of_apprise_shows_no_address(
-    addresses: str,
-    words: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    addresses,
+    words,
+    monkeypatch,
+    capfd,
+    caplog,
+):
     monkeypatch.setenv("HOOK", addresses)
     [line] = sent("apprise=HOOK", notice_of(night_of(red())))
     assert words in line
     assert SECRET not in f"{line}{capfd.readouterr()}{caplog.text}"
 
 
-def test_apprise_may_not_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apprise_may_not_be_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "apprise", None)
     [line] = sent(f"apprise=json://h/{SECRET}", notice_of(night_of(red())))
     assert line.endswith(": Apprise is not installed: pip install 'pytest-dlperf[notify]'")
@@ -381,9 +363,7 @@ def test_apprise_may_not_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 # -------------------------------------------------------------------- whom, and where
 
 
-def test_an_address_may_be_in_a_variable_or_a_file(
-    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_may_be_in_a_variable_or_a_file(web, tmp_path, monkeypatch):
     (tmp_path / "hook").write_text(f"{address(web)}\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     for text in ("json=HOOK", "json=@hook", f"json={address(web)}"):
@@ -401,9 +381,7 @@ def test_an_address_may_be_in_a_variable_or_a_file(
         ("INSIDE", "https://"),
     ],
 )
-def test_what_is_missing_costs_the_notice_only(
-    value: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_missing_costs_the_notice_only(value, words, monkeypatch):
     monkeypatch.setenv("LOOSE", f"file:///etc/{SECRET}")
     monkeypatch.setenv("SPACED", f"https://h/{SECRET} x")
     monkeypatch.setenv("INSIDE", f"https://user:{SECRET}@h/")
@@ -424,9 +402,7 @@ def test_what_is_missing_costs_the_notice_only(
         ("gitlab=nightly github", "--dlperf-notify", ""),
     ],
 )
-def test_what_would_cost_a_notice_is_known_at_the_start(
-    text: str, place: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_would_cost_a_notice_is_known_at_the_start(text, place, words, monkeypatch):
     monkeypatch.setenv("LOOSE", SECRET)
     found = [one.warning() for one in targets(OptionText(text, place, Path()))]
     said = "".join(filter(None, found))
@@ -450,9 +426,7 @@ def test_what_would_cost_a_notice_is_known_at_the_start(
         ("github=a/b", "--dlperf-notify", "letters"),
     ],
 )
-def test_a_mistake_is_told_before_anything_runs_without_its_secret(
-    text: str, place: str, words: str
-) -> None:
+def test_a_mistake_is_told_before_anything_runs_without_its_secret(text, place, words):
     with pytest.raises(UsageError) as error:
         targets(OptionText(text, place, Path()))
     assert str(error.value).startswith(place)
@@ -460,7 +434,7 @@ def test_a_mistake_is_told_before_anything_runs_without_its_secret(
     assert SECRET not in str(error.value)
 
 
-def test_several_have_blanks_between_them() -> None:
+def test_several_have_blanks_between_them():
     text = "ping=A_HOOK  apprise+page=mailto://h json://h\ngithub json=@a file github=nightly"
     found = targets(OptionText(text, "DLPERF_NOTIFY", Path()))
     assert [(one.kind, one.value) for one in found] == [
@@ -470,11 +444,11 @@ def test_several_have_blanks_between_them() -> None:
     assert "A_HOOK" not in repr(found)
 
 
-def test_a_payload_is_json_whatever_a_log_holds(web: Web) -> None:
+def test_a_payload_is_json_whatever_a_log_holds(web):
     payload(web, red("half of a character: \ud800"))
 
 
-def test_more_went_wrong_than_the_cases(web: Web) -> None:
+def test_more_went_wrong_than_the_cases(web):
     notice = notice_of(
         night_of(green()), faults=["the page could not be written to <out>: disk full"]
     )

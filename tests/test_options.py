@@ -1,17 +1,12 @@
 """Options: declared once, of all places the first that speaks is heard, mistakes name the place."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from suites import Suite
 
 from pytest_dlperf.config.option_reading import read_settings
-from pytest_dlperf.config.options import OPTIONS, Settings
+from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import RuleName
@@ -25,40 +20,38 @@ NOTHING = ("-k", "throughput and arcface and 1n1g")
 class Project:
     """A folder with an ini file, in which pytest reads its options."""
 
-    def __init__(self, pytester: pytest.Pytester) -> None:
+    def __init__(self, pytester):
         self._pytester = pytester
         self.path = pytester.path
 
-    def config(self, *arguments: str, ini: str = "") -> pytest.Config:
+    def config(self, *arguments, ini=""):
         self._pytester.makeini(f"[pytest]\n{ini}\n")
         return self._pytester.parseconfig(*arguments)
 
-    def settings(
-        self, *arguments: str, ini: str = "", environment: Mapping[str, str] | None = None
-    ) -> Settings:
+    def settings(self, *arguments, ini="", environment=None):
         return read_settings(self.config(*arguments, ini=ini), environment or {})
 
-    def refused(self, *arguments: str, **where: Any) -> str:
+    def refused(self, *arguments, **where):
         with pytest.raises(UsageError) as caught:
             self.settings(*arguments, **where)
         return str(caught.value)
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> Project:
+def project(pytester):
     return Project(pytester)
 
 
 # Where a value comes from
 
 
-def test_messages_name_options_that_exist() -> None:
+def test_messages_name_options_that_exist():
     texts = [file.read_text(encoding="utf-8") for file in ROOT.glob("pytest_dlperf/**/*.py")]
     named = set(re.findall(r"--dlperf-[a-z]+(?:-[a-z]+)*", "".join(texts)))
     assert named - {option.flag for option in OPTIONS.values()} == set()
 
 
-def test_the_command_line_comes_before_the_environment_and_the_ini_file(project: Project) -> None:
+def test_the_command_line_comes_before_the_environment_and_the_ini_file(project):
     ini, environment = "dlperf_cluster = ini", {"DLPERF_CLUSTER": "environment"}
     assert project.settings().cluster == "local"
     assert project.settings(ini=ini).cluster == "ini"
@@ -68,12 +61,11 @@ def test_the_command_line_comes_before_the_environment_and_the_ini_file(project:
     assert given.places["cluster"] == "--dlperf-cluster"
     variables = {"DLPERF_HOSTS": "a,b", "DLPERF_LAUNCHER": "ssh"}
     hosts = project.settings(ini="dlperf_hosts = c", environment=variables).hosts
-    assert hosts is not None
     assert (hosts.text, hosts.place, hosts.folder) == ("a,b", "DLPERF_HOSTS", project.path)
     assert project.settings(environment=variables).launcher == "ssh"
 
 
-def test_an_environment_variable_without_a_value_says_nothing(project: Project) -> None:
+def test_an_environment_variable_without_a_value_says_nothing(project):
     ini = "dlperf_cluster = ini"
     assert project.settings(ini=ini, environment={"DLPERF_CLUSTER": " "}).cluster == "ini"
 
@@ -89,14 +81,12 @@ def test_an_environment_variable_without_a_value_says_nothing(project: Project) 
         ("", "", [], False),
     ],
 )
-def test_a_flag_is_yes_or_no(
-    project: Project, ini: str, environment: str | None, arguments: list[str], *, strict: bool
-) -> None:
+def test_a_flag_is_yes_or_no(project, ini, environment, arguments, *, strict):
     variables = {} if environment is None else {"DLPERF_STRICT": environment}
     assert project.settings(*arguments, ini=ini, environment=variables).strict is strict
 
 
-def test_what_may_be_given_several_times_comes_from_one_place(project: Project) -> None:
+def test_what_may_be_given_several_times_comes_from_one_place(project):
     ini = "dlperf_logs =\n    a=one\n    a/y+x=two"
     assert [source.places for source in project.settings(ini=ini).log_sources] == ["one", "two"]
     [only] = project.settings("--dlperf-logs", "b/y+x=three", ini=ini).log_sources
@@ -104,9 +94,7 @@ def test_what_may_be_given_several_times_comes_from_one_place(project: Project) 
     assert only.path(only.places) == project.path / "three"
 
 
-def test_paths_start_where_they_were_written(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_start_where_they_were_written(project, monkeypatch):
     """The ini file's folder, and the user's for the command line and the environment."""
     (project.path / "there").mkdir()
     monkeypatch.chdir(project.path / "there")
@@ -126,16 +114,14 @@ def test_paths_start_where_they_were_written(
     assert defaults.session_dir.parent == project.path / ".dlperf/runs"
 
 
-def test_two_sessions_of_one_second_have_folders_of_their_own(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_sessions_of_one_second_have_folders_of_their_own(project, monkeypatch):
     first = project.settings().session_dir
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d+", first.name)
     monkeypatch.setattr("os.getpid", lambda: 0)
     assert project.settings().session_dir.name.endswith("-0")
 
 
-def test_values_are_more_than_text(project: Project) -> None:
+def test_values_are_more_than_text(project):
     given = project.settings(
         *("--dlperf-gate=sequential", "--dlperf-control=never", "--dlperf-repeats=9"),
         *("--dlperf-ssh=ssh -F 'my conf'", "--dlperf-set=a.b=c d", "--dlperf-hosts=x,y"),
@@ -146,13 +132,12 @@ def test_values_are_more_than_text(project: Project) -> None:
     assert given.repeats == 9
     assert given.ssh_command == ("ssh", "-F", "my conf")
     assert given.assignments[0].place == "--dlperf-set a.b"
-    assert given.hosts is not None
     assert (given.hosts.text, given.hosts.place) == ("x,y", "--dlperf-hosts")
     assert given.reason == "NCCL 2.19"
 
 
 @pytest.mark.parametrize("none", ["none", "None", " NONE "])
-def test_a_session_may_keep_no_history(project: Project, none: str) -> None:
+def test_a_session_may_keep_no_history(project, none):
     assert project.settings("--dlperf-history", none).history_file is None
     assert project.settings(environment={"DLPERF_HISTORY": none}).history_file is None
 
@@ -205,28 +190,26 @@ def test_a_session_may_keep_no_history(project: Project, none: str) -> None:
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )
-def test_a_mistake_is_told_with_its_place(
-    project: Project, arguments: list[str], message: str
-) -> None:
+def test_a_mistake_is_told_with_its_place(project, arguments, message):
     (project.path / "there").mkdir()
     (project.path / "file").touch()
     assert message.replace("{path}", str(project.path)) in project.refused(*arguments)
 
 
-def test_a_mistake_names_the_variable_or_the_ini_key(project: Project) -> None:
+def test_a_mistake_names_the_variable_or_the_ini_key(project):
     said = project.refused(environment={"DLPERF_STRICT": "perhaps"})
     assert said.startswith("DLPERF_STRICT='perhaps' is neither yes nor no; use one of 1, true")
     assert project.refused(ini="dlperf_repeats = 0").startswith("ini key dlperf_repeats must be")
 
 
-def test_the_value_of_an_assignment_is_no_part_of_a_message(project: Project) -> None:
+def test_the_value_of_an_assignment_is_no_part_of_a_message(project):
     assert "secret" not in project.refused("--dlperf-set", "nothing=secret")
 
 
 # What nobody knows
 
 
-def test_an_unknown_variable_is_told_with_what_may_be_meant(project: Project) -> None:
+def test_an_unknown_variable_is_told_with_what_may_be_meant(project):
     environment = {"DLPERF_HOST": "a", "DLPERF_RUN_ID": "1", "DLPERF_HOSTS": "b", "OTHER": "c"}
     [said] = project.settings(environment=environment).unknown_variables
     assert "DLPERF_HOST " in said
@@ -237,9 +220,7 @@ def test_an_unknown_variable_is_told_with_what_may_be_meant(project: Project) ->
 # In sessions
 
 
-def test_a_session_warns_of_an_unknown_variable_at_both_ends(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_warns_of_an_unknown_variable_at_both_ends(suite, monkeypatch):
     monkeypatch.setenv("DLPERF_CLUSTERS", "other")
     result = suite.run(*NOTHING)
     lines = [line for line in result.outlines if "DLPERF_CLUSTERS" in line]
@@ -247,7 +228,7 @@ def test_a_session_warns_of_an_unknown_variable_at_both_ends(
     assert all("did you mean 'DLPERF_CLUSTER'?" in line for line in lines)
 
 
-def test_all_reports_go_where_they_are_told(suite: Suite) -> None:
+def test_all_reports_go_where_they_are_told(suite):
     """Folders that are missing are made; tables are written of what was measured alone."""
     names = ("json", "markdown", "html", "history")
     flags = (f"--dlperf-{name}=a/b/{name}" for name in names)
@@ -259,7 +240,7 @@ def test_all_reports_go_where_they_are_told(suite: Suite) -> None:
 @pytest.mark.parametrize(
     "where", [["--dlperf-json=empty"], ["-o", "dlperf_json=empty", "-n2"]], ids=" ".join
 )
-def test_a_mistake_ends_the_session_before_anything_runs(suite: Suite, where: list[str]) -> None:
+def test_a_mistake_ends_the_session_before_anything_runs(suite, where):
     """Also where workers find it, when the first test asks for a case."""
     (suite.path / "empty").mkdir()
     result = suite.run(*where, "-vv")
@@ -272,7 +253,7 @@ def test_a_mistake_ends_the_session_before_anything_runs(suite: Suite, where: li
 # What people read of them
 
 
-def test_help_tells_every_option(pytester: pytest.Pytester) -> None:
+def test_help_tells_every_option(pytester):
     text = " ".join(pytester.runpytest_subprocess("--help").stdout.str().split())
     for option in OPTIONS.values():
         assert option.flag in text
@@ -280,7 +261,7 @@ def test_help_tells_every_option(pytester: pytest.Pytester) -> None:
         assert option.variable is None or option.variable in text
 
 
-def test_the_documented_table_is_that_of_the_options() -> None:
+def test_the_documented_table_is_that_of_the_options():
     rows = []
     for option in OPTIONS.values():
         usage = f"{option.flag} {option.metavar}" if option.metavar else option.flag

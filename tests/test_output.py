@@ -1,31 +1,26 @@
 """A program's output on its way through the supervisor: nothing waits for it, nothing is lost."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import select
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 from clusters.processes import LONG_S
 from launches import places
 
 from pytest_dlperf.launch.gang import RunOrder
-from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.plan import NodeCommand
-from pytest_dlperf.launch.record import LaunchOutcome, Stop
+from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.logs.arrivals import Arrivals
 from pytest_dlperf.node.relay import MERGED_S, Relay
 
 
 @pytest.fixture
-def reader() -> Iterator[tuple[Relay, int]]:
+def reader():
     """A relay into a pipe, and its end that somebody may read."""
     taken, target = os.pipe()
     relay = Relay(target)
@@ -34,7 +29,7 @@ def reader() -> Iterator[tuple[Relay, int]]:
         os.close(descriptor)
 
 
-def turn(relay: Relay) -> None:
+def turn(relay):
     """Do what a supervisor does when there may be something to do."""
     ready, takers, _ = select.select(relay.sources, relay.targets, [], 0.01)
     if takers:
@@ -44,8 +39,8 @@ def turn(relay: Relay) -> None:
 
 
 def test_lines_apart_have_times_of_their_own_and_chatter_is_merged(
-    reader: tuple[Relay, int],
-) -> None:
+    reader,
+):
     relay, _ = reader
     for line in (b"one\n", b"two\n", b"three\n"):
         os.write(relay.entrance, line)
@@ -69,17 +64,17 @@ class Behind(Launcher):
     name = "behind"
     remote = False
 
-    def __init__(self, read: str) -> None:
+    def __init__(self, read):
         super().__init__(sys.executable)
         self._read = read
 
-    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+    def command(self, host, program, *, alongside=False):
         del host, alongside
         script = f'{{ "$@" 2>&1 >&3 3>&- | {{ {self._read}; }} >&2; }} 3>&1'
         return ["/bin/sh", "-c", script, "sh", *program]
 
 
-def run(log: Path, code: str, read: str, time_limit_s: float = LONG_S) -> LaunchOutcome:
+def run(log, code, read, time_limit_s=LONG_S):
     command = NodeCommand(
         node_rank=0,
         host="localhost",
@@ -93,13 +88,13 @@ def run(log: Path, code: str, read: str, time_limit_s: float = LONG_S) -> Launch
     return run_on_hosts(Behind(read), order)
 
 
-def known(log: Path) -> int:
+def known(log):
     arrivals = Arrivals(log)
     arrivals.refresh()
     return arrivals.known
 
 
-def test_a_slow_reader_gets_all_of_it(tmp_path: Path) -> None:
+def test_a_slow_reader_gets_all_of_it(tmp_path):
     log = tmp_path / "run_1.log"
     outcome = run(log, "print('x' * 3_000_000)", "sleep 1; cat")
     assert outcome.succeeded
@@ -107,14 +102,14 @@ def test_a_slow_reader_gets_all_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_that_stands_still_keeps_no_run_from_its_time_limit(tmp_path: Path) -> None:
+def test_a_reader_that_stands_still_keeps_no_run_from_its_time_limit(tmp_path):
     log = tmp_path / "run_1.log"
     code = "while True: print('x' * 65536)"
     outcome = run(log, code, "exec sleep 600", time_limit_s=1)
     assert outcome.stopped.stop is Stop.TIME_LIMIT
 
 
-def test_after_the_end_of_a_killed_supervisor_its_arrivals_can_be_read(tmp_path: Path) -> None:
+def test_after_the_end_of_a_killed_supervisor_its_arrivals_can_be_read(tmp_path):
     log = tmp_path / "run_1.log"
     code = f"""
 import os, signal, time

@@ -1,7 +1,5 @@
 """What a user types to train becomes a launch: what differs between cases and nodes is found."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_dlperf.model.errors import UsageError
@@ -60,9 +58,7 @@ from pytest_dlperf.survey.own_command import read_command
         ("bash train.sh 4", "", 1, None, ["bash", "train.sh", "4"]),
     ],
 )
-def test_launchers_are_taken_off(
-    text: str, launcher: str, nodes: int, devices: int | None, arguments: list[str] | None
-) -> None:
+def test_launchers_are_taken_off(text, launcher, nodes, devices, arguments):
     command = read_command(text)
     assert (command.launcher, command.nodes) == (launcher, nodes)
     assert command.devices_per_node == devices
@@ -70,7 +66,7 @@ def test_launchers_are_taken_off(
         assert command.arguments == arguments
 
 
-def test_what_a_case_says_is_replaced_and_the_rest_stays() -> None:
+def test_what_a_case_says_is_replaced_and_the_rest_stays():
     command = read_command(
         "torchrun train.py --micro-batch-size 2 --global-batch-size=256 --training.seq_len 4096 "
         "--train-iters=500 --bf16 --lr 1e-4 --json '{\"a\": 1}' --seed=1"
@@ -85,7 +81,7 @@ def test_what_a_case_says_is_replaced_and_the_rest_stays() -> None:
     assert (command.sequence_length, command.steps, command.precision) == (4096, 500, "bf16")
 
 
-def test_a_step_takes_all_that_is_accumulated_for_it() -> None:
+def test_a_step_takes_all_that_is_accumulated_for_it():
     command = read_command(
         "torchrun t.py --per_device_train_batch_size 4 --gradient_accumulation_steps=8"
     )
@@ -94,7 +90,7 @@ def test_a_step_takes_all_that_is_accumulated_for_it() -> None:
     assert command.arguments[1:3] == ["--per_device_train_batch_size", "{batch_per_device/8}"]
 
 
-def test_the_layout_is_that_of_the_case() -> None:
+def test_the_layout_is_that_of_the_case():
     command = read_command(
         "torchrun pretrain.py --tensor-model-parallel-size 2 --pipeline-model-parallel-size=1 "
         "--micro-batch-size 4"
@@ -116,7 +112,7 @@ def test_the_layout_is_that_of_the_case() -> None:
         ("--precision=best", None),
     ],
 )
-def test_the_precision_is_known_by_its_names(argument: str, precision: str | None) -> None:
+def test_the_precision_is_known_by_its_names(argument, precision):
     assert read_command(f"torchrun train.py {argument}").precision == precision
 
 
@@ -130,6 +126,6 @@ def test_the_precision_is_known_by_its_names(argument: str, precision: str | Non
         ("python 'train.py", "No closing quotation"),
     ],
 )
-def test_what_is_no_command_is_refused_with_a_reason(text: str, part: str) -> None:
+def test_what_is_no_command_is_refused_with_a_reason(text, part):
     with pytest.raises(UsageError, match=part):
         read_command(text)

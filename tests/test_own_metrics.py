@@ -6,8 +6,6 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -51,7 +49,7 @@ class Night:
     loss: Callable[[int], str] = lambda step: f"{5 / step:.4f}"
     line: Callable[[str], str] = str
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder):
         for devices in (1, 2):
             logs = folder / f"1n{devices}g"
             logs.mkdir(parents=True)
@@ -72,12 +70,10 @@ class Nights:
     suite: Suite
     command: Command
 
-    def declare(self, text: str) -> Path:
+    def declare(self, text):
         return self.suite.system_file(text, "plain-gpt.yaml")
 
-    def judge(
-        self, night: Night, *arguments: str | Path
-    ) -> tuple[pytest.RunResult, dict[str, dict[str, Any]]]:
+    def judge(self, night, *arguments):
         """Judge what a night prints; the metrics by case."""
         folder = self.suite.path / f"night{len([*self.suite.path.glob('night*')])}"
         night.write(folder)
@@ -86,7 +82,7 @@ class Nights:
         )
         return result, {case["id"]: case["metrics"] for case in results["cases"]}
 
-    def verdicts(self, night: Night, *arguments: str) -> dict[str, dict[str, str]]:
+    def verdicts(self, night, *arguments):
         """Judge what a night prints; the verdicts by case and metric."""
         _, metrics = self.judge(night, *arguments)
         return {
@@ -96,7 +92,7 @@ class Nights:
 
 
 @pytest.fixture
-def nights(suite: Suite, command: Command) -> Nights:
+def nights(suite, command):
     """The system, and the numbers of its first night accepted."""
     for file in (suite.path / "bench_tests" / "systems").iterdir():
         file.unlink()
@@ -107,14 +103,14 @@ def nights(suite: Suite, command: Command) -> Nights:
     return nights
 
 
-def is_green(verdicts: dict[str, str]) -> bool:
+def is_green(verdicts):
     return set(verdicts.values()) <= {"pass", "improved"}
 
 
 # ------------------------------------------------------------------------------- verdicts
 
 
-def test_a_night_like_the_first_is_green(nights: Nights) -> None:
+def test_a_night_like_the_first_is_green(nights):
     result, metrics = nights.judge(Night())
 
     assert result.ret == 0
@@ -123,7 +119,7 @@ def test_a_night_like_the_first_is_green(nights: Nights) -> None:
     assert metrics[TWO]["speedup"]["median"] == pytest.approx(2)
 
 
-def test_more_memory_is_red_while_the_throughput_passes(nights: Nights) -> None:
+def test_more_memory_is_red_while_the_throughput_passes(nights):
     result, metrics = nights.judge(Night(memory_mb=1.06 * MEMORY_MB))
 
     result.assert_outcomes(failed=2, passed=5)
@@ -134,7 +130,7 @@ def test_more_memory_is_red_while_the_throughput_passes(nights: Nights) -> None:
         assert is_green({n: one["verdict"] for n, one in metrics[case].items() if one["verdict"]})
 
 
-def test_less_memory_is_an_improvement(nights: Nights) -> None:
+def test_less_memory_is_an_improvement(nights):
     result, metrics = nights.judge(Night(memory_mb=0.9 * MEMORY_MB))
     assert result.ret == 0
     assert metrics[ONE]["peak_memory"]["verdict"] == "improved"
@@ -149,9 +145,7 @@ def test_less_memory_is_an_improvement(nights: Nights) -> None:
         pytest.param(lambda step: "nan" if step == 7 else f"{5 / step}", "*loss*nan*", id="NaN"),
     ],
 )
-def test_a_fast_training_that_does_not_learn_is_red_throughout(
-    nights: Nights, loss: Callable[[int], str], told: str
-) -> None:
+def test_a_fast_training_that_does_not_learn_is_red_throughout(nights, loss, told):
     result, metrics = nights.judge(Night(loss=loss))
 
     result.assert_outcomes(failed=7)
@@ -162,7 +156,7 @@ def test_a_fast_training_that_does_not_learn_is_red_throughout(
     result.stdout.fnmatch_lines(["invalid tonight: throughput; *", told])
 
 
-def test_a_metric_that_vanished_is_red_alone(nights: Nights) -> None:
+def test_a_metric_that_vanished_is_red_alone(nights):
     result, metrics = nights.judge(Night(line=lambda line: line.replace("max allocated", "used")))
 
     result.assert_outcomes(failed=2, passed=5)
@@ -172,12 +166,12 @@ def test_a_metric_that_vanished_is_red_alone(nights: Nights) -> None:
     assert metrics[ONE]["throughput"]["verdict"] == "pass"
 
 
-def test_a_check_that_cannot_be_made_is_red_throughout(nights: Nights) -> None:
+def test_a_check_that_cannot_be_made_is_red_throughout(nights):
     verdicts = nights.verdicts(Night(line=lambda line: line.replace("loss", "perplexity")))
     assert {verdict for of_case in verdicts.values() for verdict in of_case.values()} == {"invalid"}
 
 
-def test_what_is_only_recorded_may_be_no_number(nights: Nights) -> None:
+def test_what_is_only_recorded_may_be_no_number(nights):
     nights.declare(
         SYSTEM.replace(
             "cases:\n", "  scale: {record: 'norm (?P<value>.*)', judged: false}\ncases:\n"
@@ -194,7 +188,7 @@ def test_what_is_only_recorded_may_be_no_number(nights: Nights) -> None:
     assert ONE in page.read_text(encoding="utf-8")
 
 
-def test_a_number_too_small_for_a_ratio_is_told(nights: Nights) -> None:
+def test_a_number_too_small_for_a_ratio_is_told(nights):
     _, metrics = nights.judge(Night(line=lambda line: line.replace(f"{MEMORY_MB:.1f}", "5e-324")))
 
     memory = metrics[ONE]["peak_memory"]
@@ -202,7 +196,7 @@ def test_a_number_too_small_for_a_ratio_is_told(nights: Nights) -> None:
     assert "4.94066e-324" in memory["reason"]
 
 
-def test_a_utilisation_that_cannot_be_is_no_number(nights: Nights) -> None:
+def test_a_utilisation_that_cannot_be_is_no_number(nights):
     """The peak is that of a whole node in PFLOP/s: every number of it would be of another unit."""
     nights.declare(SYSTEM.replace("metrics:\n", "flops_per_sample: 1.0e+12\nmetrics:\n  mfu: {}\n"))
     (file,) = nights.suite.path.glob("**/local/cluster.yaml")
@@ -221,7 +215,7 @@ def test_a_utilisation_that_cannot_be_is_no_number(nights: Nights) -> None:
 # -------------------------------------------------------------------------------- reports
 
 
-def reports_of(nights: Nights, night: Night) -> dict[str, str]:
+def reports_of(nights, night):
     """What each report says of a night; the terminal's is all that pytest prints."""
     path = nights.suite.path
     files = {
@@ -239,7 +233,7 @@ def reports_of(nights: Nights, night: Night) -> dict[str, str]:
         f"--benchmark-json={files['pytest-benchmark']}",
     )
     (path / "results.json").rename(files["results file"])
-    commands: dict[str, list[str | Path]] = {
+    commands = {
         "history": ["history", "show", "--metric", "gradient_norm"],
         "baselines": ["baselines", "show", "--cluster", "local"],
         "compare": ["compare", path / "first.json", files["results file"]],
@@ -253,7 +247,7 @@ def reports_of(nights: Nights, night: Night) -> dict[str, str]:
 
 @pytest.mark.ci
 @pytest.mark.usefixtures("with_benchmark")
-def test_a_third_metric_is_one_entry_and_stands_in_every_report(nights: Nights) -> None:
+def test_a_third_metric_is_one_entry_and_stands_in_every_report(nights):
     """No report has a list of metrics: what a system declares shows up everywhere."""
     nights.declare(SYSTEM.replace("cases:\n", f"{GRADIENT_NORM}cases:\n"))
     first, _ = nights.judge(Night(), "--dlperf-create-baselines")
@@ -279,7 +273,7 @@ def test_a_third_metric_is_one_entry_and_stands_in_every_report(nights: Nights) 
 # ------------------------------------------------------------- one metric, and its baseline
 
 
-def test_one_metric_is_selected_by_its_name(nights: Nights) -> None:
+def test_one_metric_is_selected_by_its_name(nights):
     result, metrics = nights.judge(Night(), "--dlperf-metric", "peak_memory, speedup")
 
     result.assert_outcomes(passed=3, deselected=4)
@@ -287,7 +281,7 @@ def test_one_metric_is_selected_by_its_name(nights: Nights) -> None:
     assert metrics[ONE]["throughput"]["verdict"] is None
 
 
-def test_metrics_may_be_selected_one_by_one(nights: Nights) -> None:
+def test_metrics_may_be_selected_one_by_one(nights):
     """The last alone would leave a loss of the first unseen."""
     result, metrics = nights.judge(
         Night(seconds=0.02), "--dlperf-metric", "throughput", "--dlperf-metric", "peak_memory"
@@ -297,7 +291,7 @@ def test_metrics_may_be_selected_one_by_one(nights: Nights) -> None:
     assert metrics[ONE]["throughput"]["verdict"] == "regressed"
 
 
-def test_a_metric_without_a_test_is_told(nights: Nights) -> None:
+def test_a_metric_without_a_test_is_told(nights):
     result = nights.suite.pytester.runpytest(
         "bench_tests/test_throughput.py", "--dlperf-metric", "peak_memory"
     )
@@ -306,7 +300,7 @@ def test_a_metric_without_a_test_is_told(nights: Nights) -> None:
     result.stdout.fnmatch_lines(["--dlperf-metric: no test here is about peak_memory*"])
 
 
-def test_a_check_asks_for_no_more_runs_than_the_rules_do(nights: Nights) -> None:
+def test_a_check_asks_for_no_more_runs_than_the_rules_do(nights):
     """Once the baseline of the throughput has enough sessions, three of five logs are read."""
     for later in range(1, 5):
         night = Night(seconds=0.01 + later / 100_000)
@@ -322,7 +316,7 @@ def test_a_check_asks_for_no_more_runs_than_the_rules_do(nights: Nights) -> None
     assert len(case["measurement"]["runs"]) == 3
 
 
-def test_a_throughput_in_another_unit_can_begin_anew(nights: Nights) -> None:
+def test_a_throughput_in_another_unit_can_begin_anew(nights):
     """As `check` tells; a speedup that stayed is recorded anew with what it is taken of."""
     nights.declare(SYSTEM.replace("samples/s", "sequences/s"))
     check = nights.command("check")
@@ -347,7 +341,7 @@ def test_a_throughput_in_another_unit_can_begin_anew(nights: Nights) -> None:
 # --------------------------------------------------------------------------- tests of one's own
 
 
-def test_a_test_of_one_s_own_may_judge_any_metric(nights: Nights) -> None:
+def test_a_test_of_one_s_own_may_judge_any_metric(nights):
     (nights.suite.path / "bench_tests" / "test_own.py").write_text(
         "def test_own(dlperf_scaled_case, dlperf_metric, dlperf_measure, dlperf_gate):\n"
         "    measurement = dlperf_measure(dlperf_scaled_case)\n"
@@ -374,7 +368,7 @@ def test_a_test_of_one_s_own_may_judge_any_metric(nights: Nights) -> None:
         ("metric(measurement, 'loss', measurement)", "judged by itself"),
     ],
 )
-def test_a_metric_that_cannot_be_judged_is_told(nights: Nights, call: str, told: str) -> None:
+def test_a_metric_that_cannot_be_judged_is_told(nights, call, told):
     (nights.suite.path / "bench_tests" / "test_own.py").write_text(
         "def test_own(dlperf_scaled_case, dlperf_measure, dlperf_gate):\n"
         "    measurement = dlperf_measure(dlperf_scaled_case)\n"
@@ -388,7 +382,7 @@ def test_a_metric_that_cannot_be_judged_is_told(nights: Nights, call: str, told:
     result.stdout.fnmatch_lines([f"*{told}*"])
 
 
-def test_a_metric_is_one_of_a_case(nights: Nights) -> None:
+def test_a_metric_is_one_of_a_case(nights):
     (nights.suite.path / "bench_tests" / "test_own.py").write_text(
         "def test_own(dlperf_metric): pass\n", encoding="utf-8"
     )
@@ -399,7 +393,7 @@ def test_a_metric_is_one_of_a_case(nights: Nights) -> None:
     assert result.ret != 0
 
 
-def test_a_system_without_metrics_of_its_own_has_no_test_of_them(nights: Nights) -> None:
+def test_a_system_without_metrics_of_its_own_has_no_test_of_them(nights):
     start, end = SYSTEM.index("metrics:"), SYSTEM.index("cases:")
     nights.declare(SYSTEM[:start] + SYSTEM[end:])
 
@@ -408,7 +402,7 @@ def test_a_system_without_metrics_of_its_own_has_no_test_of_them(nights: Nights)
     result.assert_outcomes(passed=3)
 
 
-def test_a_case_without_a_reference_has_no_speedup(nights: Nights) -> None:
+def test_a_case_without_a_reference_has_no_speedup(nights):
     nights.declare(SYSTEM.replace("[1n1g, 1n2g]", "[1n1g, 1n2g], reference: none"))
     (nights.suite.path / "bench_tests" / "test_own.py").write_text(
         "def test_own(dlperf_case, dlperf_measure):\n    dlperf_measure(dlperf_case.reference)\n",

@@ -1,15 +1,11 @@
 """Trainers of today in a repository of one's own: measured, judged, and caught when slower."""
 
-from __future__ import annotations
-
-from typing import Any, Final
-
 import pytest
 from repositories import OwnRepository, Training
 
 pytestmark = [pytest.mark.trainers, pytest.mark.usefixtures("own_environment")]
 
-HUGGINGFACE: Final = Training(
+HUGGINGFACE = Training(
     system="huggingface",
     arguments=(
         "--max_steps={steps}",
@@ -23,7 +19,7 @@ HUGGINGFACE: Final = Training(
     unit="tokens/s",
     work=32,
 )
-LOOPS: Final = (
+LOOPS = (
     Training(
         system="accelerate",
         arguments=("--steps={steps}", "--batch={batch_per_device}"),
@@ -52,11 +48,11 @@ LOOPS: Final = (
 )
 
 
-def verdicts(metrics: dict[str, Any]) -> dict[str, str]:
+def verdicts(metrics):
     return {name: metrics[name]["verdict"] for name in ("throughput", "peak_memory", "loss")}
 
 
-def record(repository: OwnRepository, training: Training) -> None:
+def record(repository, training):
     """Train on one process, on two, and on two nodes of one; record what they reach."""
     ret, recorded = repository.judge("--dlperf-create-baselines")
     assert ret == 0
@@ -77,14 +73,14 @@ def record(repository: OwnRepository, training: Training) -> None:
 
 @pytest.mark.minutes(1)
 @pytest.mark.parametrize("training", LOOPS, ids=lambda training: training.system)
-def test_a_loop_of_ones_own_is_measured(pytester: pytest.Pytester, training: Training) -> None:
+def test_a_loop_of_ones_own_is_measured(pytester, training):
     record(OwnRepository(pytester, training), training)
 
 
 @pytest.mark.minutes(1)
 def test_a_trainer_is_measured_and_a_slower_loader_of_its_data_caught(
-    pytester: pytest.Pytester,
-) -> None:
+    pytester,
+):
     repository = OwnRepository(pytester, HUGGINGFACE)
     record(repository, HUGGINGFACE)
 

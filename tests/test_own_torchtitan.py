@@ -1,17 +1,13 @@
 """torchtitan in a repository of one's own, with tensor parallelism: its own lines and flags."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
-from pathlib import Path
-from typing import Any, Final
 
 import pytest
 from repositories import SCRIPTS
 
-SYSTEM_FILE: Final = """\
+SYSTEM_FILE = """\
 extends: torchtitan
 model: tiny
 window: {warmup_steps: 4, measured_steps: 16}
@@ -43,10 +39,10 @@ cases:
     topologies: [1n2g]
     reference: none
 """
-STEP: Final = re.compile(r"step: +([0-9]+) .*tps: ([0-9,]+) ")
+STEP = re.compile(r"step: +([0-9]+) .*tps: ([0-9,]+) ")
 
 
-def judge(pytester: pytest.Pytester, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
+def judge(pytester, *arguments):
     result = pytester.runpytest_subprocess(
         "bench_tests", "--dlperf-json", "results.json", *arguments
     )
@@ -54,7 +50,7 @@ def judge(pytester: pytest.Pytester, *arguments: str) -> tuple[int, list[dict[st
     return int(result.ret), json.loads(text)["cases"]
 
 
-def printed(log: Path) -> dict[int, float]:
+def printed(log):
     """The tokens per second of one device, by step."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", log.read_text(encoding="utf-8"))
     return {int(step): float(tps.replace(",", "")) for step, tps in STEP.findall(text)}
@@ -64,7 +60,7 @@ def printed(log: Path) -> dict[int, float]:
 @pytest.mark.trainers
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_environment")
-def test_two_devices_that_share_a_model_are_no_two_replicas(pytester: pytest.Pytester) -> None:
+def test_two_devices_that_share_a_model_are_no_two_replicas(pytester):
     systems = pytester.path / "bench_tests" / "systems"
     systems.mkdir(parents=True)
     (systems / "titan.yaml").write_text(SYSTEM_FILE, encoding="utf-8")

@@ -1,11 +1,8 @@
 """The sessions of a user lease hosts in one place, in which no other user has a say."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -20,19 +17,19 @@ FIRST = f"pytest-dlperf-hosts-{os.geteuid()}"
 
 
 @pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(monkeypatch):
     """The temporary folder of all users of this machine."""
     with shared_folder() as folder:
         monkeypatch.setattr(tempfile, "tempdir", str(folder))
         yield folder
 
 
-def test_it_is_in_the_folder_that_the_system_keeps_for_the_user(tmp_path: Path) -> None:
+def test_it_is_in_the_folder_that_the_system_keeps_for_the_user(tmp_path):
     assert users_folder({"XDG_RUNTIME_DIR": str(tmp_path)}) == tmp_path / "pytest-dlperf-hosts"
 
 
 @needs_root
-def test_a_job_without_the_variable_uses_the_same_folder() -> None:
+def test_a_job_without_the_variable_uses_the_same_folder():
     """As cron's have none."""
     runtime = Path(f"/run/user/{OTHER}")
     runtime.mkdir(mode=0o700, parents=True)
@@ -46,9 +43,7 @@ def test_a_job_without_the_variable_uses_the_same_folder() -> None:
 
 
 @pytest.mark.parametrize("kind", ["missing", "relative", "another user's"])
-def test_a_folder_that_is_not_the_user_s_is_not_used(
-    tmp_path: Path, place: Path, kind: str
-) -> None:
+def test_a_folder_that_is_not_the_user_s_is_not_used(tmp_path, place, kind):
     runtime = tmp_path / "runtime"
     if kind == "another user's":
         if os.geteuid() != 0:
@@ -61,11 +56,11 @@ def test_a_folder_that_is_not_the_user_s_is_not_used(
 
 @needs_root
 @pytest.mark.parametrize("what", ["a folder", "a file", "a link to a folder of ours"])
-def test_a_name_that_another_user_has_taken_is_refused(place: Path, what: str) -> None:
+def test_a_name_that_another_user_has_taken_is_refused(place, what):
     (place / "ours").mkdir(mode=0o700)
     taken = place / FIRST
 
-    def take() -> None:
+    def take():
         if what == "a folder":
             taken.mkdir()
         elif what == "a file":

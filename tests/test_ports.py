@@ -1,11 +1,7 @@
 """Ports that a run's nodes have for themselves, and those in a row that are the same on each."""
 
-from __future__ import annotations
-
 import random
 import sys
-from pathlib import Path
-from typing import Final
 
 from launches import THIS_MACHINE, places
 
@@ -18,11 +14,11 @@ from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 
-DEVICES: Final = 2
-SAYS: Final = "import sys; print(*sys.argv[1:])"
+DEVICES = 2
+SAYS = "import sys; print(*sys.argv[1:])"
 
 
-def told_ports(folder: Path) -> list[list[int]]:
+def told_ports(folder):
     """Run two nodes on this machine; the first port and its own that each was told."""
     log = folder / "r18_b8_fp32_1.log"
     logs = [log, run_dir(log) / "node1.log"]
@@ -47,13 +43,13 @@ def told_ports(folder: Path) -> list[list[int]]:
     return [[int(word) for word in one.read_text().split()] for one in logs]
 
 
-def test_nodes_of_one_machine_have_a_port_each_behind_those_in_a_row(tmp_path: Path) -> None:
+def test_nodes_of_one_machine_have_a_port_each_behind_those_in_a_row(tmp_path):
     (first, own), (same, other) = told_ports(tmp_path)
     assert same == first
     assert (own, other) == (first + DEVICES, first + DEVICES + 1)
 
 
-def test_runs_begin_at_ports_of_their_own_whatever_seeds_random(tmp_path: Path) -> None:
+def test_runs_begin_at_ports_of_their_own_whatever_seeds_random(tmp_path):
     found = set()
     for number in range(3):
         random.seed(0)

@@ -1,7 +1,5 @@
 """Hosts are looked at before anything runs on them: what is wrong is said once, by host."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -9,14 +7,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 from clusters.requirements import command
-from clusters.ssh import SshHosts
-from suites import Suite
 from trainers import SYSTEM, TinySystem
 
 from pytest_dlperf.launch import preflight
@@ -45,20 +38,20 @@ exec {python} "$@"
 """
 
 
-def program(path: Path, text: str) -> Path:
+def program(path, text):
     path.write_text(text, encoding="utf-8")
     path.chmod(0o755)
     return path
 
 
-def framework(folder: Path, version: str) -> Path:
+def framework(folder, version):
     """A folder with a module of that version."""
     folder.mkdir()
     (folder / "frame.py").write_text(f"__version__ = '{version}'\n", encoding="utf-8")
     return folder
 
 
-def cluster(suite: Suite, **settings: str) -> None:
+def cluster(suite, **settings):
     folder = suite.path / "baselines" / "local"
     folder.mkdir()
     (folder / "cluster.yaml").write_text(
@@ -66,13 +59,13 @@ def cluster(suite: Suite, **settings: str) -> None:
     )
 
 
-def counted(result: pytest.RunResult) -> dict[str, int]:
+def counted(result):
     """How many tests passed and failed."""
     outcomes = result.parseoutcomes()
     return {kind: outcomes[kind] for kind in ("passed", "failed") if kind in outcomes}
 
 
-def host_notes(result: pytest.RunResult) -> dict[str, str]:
+def host_notes(result):
     """What is said of hosts at the end of a session; a host that is named twice is a mistake."""
     notes = [re.match(r"host (\S+) cannot be used: (.*)", line) for line in result.outlines]
     found = [(note[1], note[2]) for note in notes if note]
@@ -81,7 +74,7 @@ def host_notes(result: pytest.RunResult) -> dict[str, str]:
 
 
 @pytest.fixture
-def mountable() -> None:
+def mountable():
     """Skip where no process may have mounts of its own."""
     tried = subprocess.run(
         [command("unshare"), "--mount", "--", "true"], capture_output=True, check=False
@@ -90,9 +83,7 @@ def mountable() -> None:
         pytest.skip("needs the right to mount file systems: run the tests as root")
 
 
-def test_each_fault_is_said_once_and_cases_go_where_there_is_none(
-    suite: Suite, over_ssh: SshHosts, workers: list[str]
-) -> None:
+def test_each_fault_is_said_once_and_cases_go_where_there_is_none(suite, over_ssh, workers):
     """One host is down, on one the framework is older; the two others are fit."""
     down, old, *fit = over_ssh.names
     over_ssh.stop(down)
@@ -126,9 +117,7 @@ def test_each_fault_is_said_once_and_cases_go_where_there_is_none(
 
 
 @pytest.mark.usefixtures("mountable")
-def test_a_folder_that_is_not_on_a_host_is_a_fault_of_that_host(
-    suite: Suite, over_ssh: SshHosts
-) -> None:
+def test_a_folder_that_is_not_on_a_host_is_a_fault_of_that_host(suite, over_ssh):
     without, *fit = over_ssh.names
     disk = suite.path / "disk"
     (disk / "data").mkdir(parents=True)
@@ -152,9 +141,7 @@ def test_a_folder_that_is_not_on_a_host_is_a_fault_of_that_host(
     assert notes[without].startswith(f"data: there is no folder '{disk}/data'")
 
 
-def test_two_systems_may_find_different_faults_with_a_host(
-    suite: Suite, over_ssh: SshHosts
-) -> None:
+def test_two_systems_may_find_different_faults_with_a_host(suite, over_ssh):
     TinySystem(suite, topologies=["1n1g"], launch=["requires_modules: [no_such_frame]"])
     file = suite.path / "bench_tests" / "systems" / "own.yaml"
     text = file.read_text(encoding="utf-8")
@@ -170,7 +157,7 @@ def test_two_systems_may_find_different_faults_with_a_host(
         assert "--dlperf-set SYSTEM.python=" in note
 
 
-def test_a_python_that_is_not_there_is_a_fault(suite: Suite, over_ssh: SshHosts) -> None:
+def test_a_python_that_is_not_there_is_a_fault(suite, over_ssh):
     """Both that of the trainer and that which supervises a run."""
     tiny = TinySystem(suite, topologies=["1n1g"])
     select = ["-k", "throughput and tiny", *ONCE]
@@ -194,7 +181,7 @@ def test_a_python_that_is_not_there_is_a_fault(suite: Suite, over_ssh: SshHosts)
     assert tiny.starts() == []
 
 
-def test_what_a_trainer_s_python_says_is_told_without_secrets(tmp_path: Path) -> None:
+def test_what_a_trainer_s_python_says_is_told_without_secrets(tmp_path):
     python = program(tmp_path / "python", "#!/bin/sh\necho no ftp://me:hush@hub >&2\nexit 1\n")
     [report] = look_at_hosts(
         LocalLauncher(),
@@ -205,9 +192,7 @@ def test_what_a_trainer_s_python_says_is_told_without_secrets(tmp_path: Path) ->
     assert "no ftp://me:***@hub" in str(report.fault)
 
 
-def test_a_host_that_never_answers_is_passed_over(
-    suite: Suite, over_ssh: SshHosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_that_never_answers_is_passed_over(suite, over_ssh, monkeypatch):
     """It takes connections and says nothing, for as long as anybody waits."""
     tiny = TinySystem(suite, topologies=["1n1g"])
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -233,17 +218,17 @@ class Slow(Launcher):
     name = "slow"
     remote = False
 
-    def __init__(self, seconds: Mapping[str, float | str]) -> None:
+    def __init__(self, seconds):
         super().__init__(sys.executable)
         self._seconds = seconds
 
-    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+    def command(self, host, program, *, alongside=False):
         del alongside
         return ["sh", "-c", f'sleep {self._seconds[host.name]}; exec "$@"', "sh", *program]
 
 
 @pytest.mark.slow
-def test_all_hosts_have_the_same_time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_hosts_have_the_same_time_to_answer(monkeypatch):
     """To wait for one of them gives no other more time."""
     monkeypatch.setattr(preflight, "LIMIT_S", 12.0)
     seconds = {"never": 600.0, "never too": 600.0, "late": 18.0, "in time": 0.0}
@@ -257,7 +242,7 @@ def test_all_hosts_have_the_same_time_to_answer(monkeypatch: pytest.MonkeyPatch)
     assert faults == {"never": told, "never too": told, "late": told, "in time": None}
 
 
-def accelerators(folder: Path, count: int, **used_by: str) -> None:
+def accelerators(folder, count, **used_by):
     """A stand-in for NVIDIA's tool that shows so many devices; ``gpu1`` is who uses the second."""
     shown = "".join(
         f"<gpu><product_name>Tesla</product_name><uuid>GPU-{number}</uuid><processes>"
@@ -270,16 +255,14 @@ def accelerators(folder: Path, count: int, **used_by: str) -> None:
     )
 
 
-def process(number: int, name: str) -> str:
+def process(number, name):
     return (
         f"<process_info><pid>{number}</pid><type>C</type><process_name>{name}</process_name>"
         "</process_info>"
     )
 
 
-def test_devices_are_counted_and_have_to_be_free(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_devices_are_counted_and_have_to_be_free(suite, monkeypatch):
     tiny = TinySystem(suite, devices="gpu", topologies=["1n2g"])
     monkeypatch.setenv("PATH", f"{suite.path}:{os.environ['PATH']}")
     others = {"gpu0": process(1, "nvidia-cuda-mps-server"), "gpu2": process(4712, "python")}
@@ -298,9 +281,7 @@ def test_devices_are_counted_and_have_to_be_free(
     assert host_notes(busy)["127.1.0.2"] == "its devices are in use by 4711, python (device 1)"
 
 
-def test_a_commit_is_no_suspect_where_hosts_alone_are_to_blame(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_is_no_suspect_where_hosts_alone_are_to_blame(suite, monkeypatch):
     """Their devices are in use; what a host lacks may be asked for since that commit."""
     TinySystem(suite, devices="gpu", topologies=["1n2g"])
     monkeypatch.setenv("PATH", f"{suite.path}:{os.environ['PATH']}")
@@ -309,7 +290,7 @@ def test_a_commit_is_no_suspect_where_hosts_alone_are_to_blame(
     git = ["git", "-C", str(suite.path), "-c", "user.name=A", "-c", "user.email=a@example.org"]
     subprocess.run([*git, "init", "--quiet"], check=True)
 
-    def explained(*arguments: str) -> dict[str, Any]:
+    def explained(*arguments):
         """Judge at a new commit, and return what explains the throughput."""
         time.sleep(1.1)  # the history tells sessions apart by the second in which they start
         subprocess.run([*git, "add", "."], check=True)
@@ -318,15 +299,14 @@ def test_a_commit_is_no_suspect_where_hosts_alone_are_to_blame(
         _, results = suite.judge(
             *("-k", "throughput and tiny", *ONCE, *hosts, *arguments), cluster="local"
         )
-        known: dict[str, Any] = results["cases"][0]["explanations"].get("throughput", {})
-        return known
+        return results["cases"][0]["explanations"].get("throughput", {})
 
     explained()
     lacking = explained("--dlperf-set", f"{SYSTEM}.python=/no/python")
     accelerators(suite.path, 2, gpu1=process(4711, "python"))
     busy = explained()
 
-    assert [one["name"] for one in lacking["differences"]] == [suite.path.name]
+    assert [one["name"] for one in lacking["differences"]] == ["suite"]
     assert [one["checkout"] for one in lacking["commits"]] == [suite.path.name]
     assert busy["last_good"] == lacking["last_good"]
     assert (busy["differences"], busy["commits"]) == ([], [])
@@ -334,8 +314,8 @@ def test_a_commit_is_no_suspect_where_hosts_alone_are_to_blame(
 
 @pytest.mark.parametrize("engine", [{}, {"partition": ("no-such",)}], ids=["bare", "options"])
 def test_a_host_without_an_answer_is_silent_unless_something_was_asked_of_it(
-    engine: dict[str, tuple[str, ...]],
-) -> None:
+    engine,
+):
     [report] = look_at_hosts(
         Slow({"gone": "0; exit 255"}),
         [Host(name="gone", address="gone")],

@@ -1,21 +1,17 @@
 """``pytest-dlperf read`` and ``init`` on the output of programs that have no steps."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import Final
 
 import pytest
 import yaml
-from suites import Command, Suite
 
 from pytest_dlperf.config.extends import shipped_systems
 from pytest_dlperf.survey.probe_output import known_probe
 
-DATA: Final = Path(__file__).parent / "data"
-SERVED: Final = "============ Serving Benchmark Result ============\n"
-VLLM: Final = (
+DATA = Path(__file__).parent / "data"
+SERVED = "============ Serving Benchmark Result ============\n"
+VLLM = (
     "Successful requests:                     500       \n"
     "Benchmark duration (s):                  51.43\n"
     "Request throughput (req/s):              19.44\n"
@@ -32,45 +28,42 @@ VLLM: Final = (
     ("system", "more"), [("vllm_bench", ""), ("sglang_bench", "Backend:  sglang\n")]
 )
 def test_the_table_of_a_serving_benchmark_has_the_names_of_the_system_that_ships(
-    system: str, more: str, tmp_path: Path
-) -> None:
+    system, more, tmp_path
+):
     file = tmp_path / "own.txt"
     file.write_text(f"{SERVED}{more}{VLLM}")
     probe = known_probe(file, {})
-    assert probe is not None
     assert probe.kind == f"what {system} prints"
     assert f"pytest-dlperf systems {system}" in probe.text
     assert probe.run.metrics == {"output_throughput": 2211.5, "ttft_p99": 33.1, "completed": 500}
     ships = yaml.safe_load(shipped_systems()[system].read_text())["metrics"]
     for metric in probe.metrics:
-        assert metric.better is not None
         shipped = ships[metric.name]
         assert (metric.unit, metric.better.value) == (shipped["unit"], shipped["better"])
 
 
 @pytest.mark.parametrize("text", ["", "hello\n", "step 3 of 5\nok\n", "result 12.34\n"])
-def test_nothing_is_made_of_what_is_not_known(text: str, tmp_path: Path) -> None:
+def test_nothing_is_made_of_what_is_not_known(text, tmp_path):
     file = tmp_path / "own.txt"
     file.write_text(text)
     assert known_probe(file, {}) is None
 
 
 @pytest.mark.parametrize("log", sorted(DATA.glob("probes/*")), ids=lambda log: log.name)
-def test_the_output_of_a_probe_that_ships_is_known(log: Path) -> None:
+def test_the_output_of_a_probe_that_ships_is_known(log):
     probe = known_probe(log, {})
-    assert probe is not None
     name = re.sub(r"_(?:2021|8b|mpirun)$", "", log.stem)
     name = name.replace("rccl", "nccl")  # the same tables
     assert f"extends: {name}\n" in probe.text
 
 
 @pytest.mark.parametrize("log", sorted(DATA.glob("logs/*.log")), ids=lambda log: log.stem)
-def test_the_log_of_a_training_is_not_taken_for_a_probe(log: Path) -> None:
+def test_the_log_of_a_training_is_not_taken_for_a_probe(log):
     assert known_probe(log, {}) is None
 
 
 @pytest.mark.in_process
-def test_what_read_writes_is_judged(suite: Suite, command: Command) -> None:
+def test_what_read_writes_is_judged(suite, command):
     (suite.path / "served.txt").write_text(SERVED + VLLM)
     file = suite.path / "bench_tests/systems/served.yaml"
     shown = command("read", "served.txt", "--write", file)
@@ -85,7 +78,7 @@ def test_what_read_writes_is_judged(suite: Suite, command: Command) -> None:
     written.stderr.fnmatch_lines(["*vllm-bench reads such logs already*"])
 
 
-def example(name: str) -> str:
+def example(name):
     """A block of the page about any number."""
     page = (Path(__file__).parent.parent / "docs/any-number.md").read_text(encoding="utf-8")
     [found] = re.findall(
@@ -95,7 +88,7 @@ def example(name: str) -> str:
 
 
 @pytest.mark.in_process
-def test_five_lines_judge_310_numbers(suite: Suite, tmp_path: Path) -> None:
+def test_five_lines_judge_310_numbers(suite, tmp_path):
     text = example("310 numbers")
     assert text.count("\n") == 5
     suite.system_file(text)
@@ -111,7 +104,7 @@ def test_five_lines_judge_310_numbers(suite: Suite, tmp_path: Path) -> None:
     assert recorded.count("bus_bandwidth") == 5
 
 
-def test_the_page_gates_the_number_that_its_program_prints(suite: Suite) -> None:
+def test_the_page_gates_the_number_that_its_program_prints(suite):
     (suite.path / "disk.py").write_text("print('wrote at', 1290.5, 'MB/s')\n")
     suite.system_file(example("any number"))
     result, results = suite.judge("-k", "disk", "--dlperf-create-baselines", cluster="local")
@@ -121,14 +114,14 @@ def test_the_page_gates_the_number_that_its_program_prints(suite: Suite) -> None
 
 
 @pytest.mark.in_process
-def test_init_writes_the_probe_whose_output_it_knows(suite: Suite, command: Command) -> None:
+def test_init_writes_the_probe_whose_output_it_knows(suite, command):
     shown = command("init", "--log", DATA / "probes/nccl_tests.log")
     shown.stdout.fnmatch_lines(["*is the output of nccl_tests, which ships*"])
     [file] = (suite.path / "bench_tests/systems").glob("nccl-*.yaml")
     assert "extends: nccl_tests\n" in file.read_text()
 
 
-def test_init_says_how_a_program_without_steps_is_declared(suite: Suite, command: Command) -> None:
+def test_init_says_how_a_program_without_steps_is_declared(suite, command):
     (suite.path / "disk.py").write_text("print('done')\n")
     shown = command("init", "--command", "python disk.py")
     shown.stdout.fnmatch_lines(["*of a program without steps, declare the 'metrics'*"])

@@ -1,15 +1,11 @@
 """Probes: programs without steps that print numbers, from the system file to every report."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
 
 import pytest
-from suites import Command, Suite
 
 from pytest_dlperf.gate.noise import THRESHOLD_ERRORS, errors_of_family
 from pytest_dlperf.model.case import Case, Topology
@@ -38,11 +34,11 @@ PROGRAM = (
 )
 
 
-def launched(program: str = PROGRAM) -> str:
+def launched(program=PROGRAM):
     return SYSTEM + LAUNCH.replace("PROGRAM", program.replace("'", "\\x27"))
 
 
-def logs_of(folder: Path, *, latency_ms: float = 2.0, rest: str = "") -> Path:
+def logs_of(folder, *, latency_ms=2.0, rest=""):
     """Write three runs of each case; ``rest`` in the place of the bandwidth."""
     for block, bandwidth in (("4k", 100), ("1m", 250)):
         place = folder / block / "1n1g"
@@ -54,7 +50,7 @@ def logs_of(folder: Path, *, latency_ms: float = 2.0, rest: str = "") -> Path:
     return folder
 
 
-def judge(suite: Suite, folder: Path, *arguments: str) -> tuple[pytest.RunResult, dict[str, Any]]:
+def judge(suite, folder, *arguments):
     """Judge logs; the metrics by case."""
     file = suite.path / "results.json"
     result = suite.run(
@@ -64,7 +60,7 @@ def judge(suite: Suite, folder: Path, *arguments: str) -> tuple[pytest.RunResult
     return result, {case["id"]: case["metrics"] for case in cases}
 
 
-def test_ids_name_framework_model_and_axes_in_their_order() -> None:
+def test_ids_name_framework_model_and_axes_in_their_order():
     case = Case(
         framework="nccl",
         model="tests",
@@ -79,7 +75,7 @@ def test_ids_name_framework_model_and_axes_in_their_order() -> None:
         Case(framework="a", model="b", free_axes={"x": "fp32", "y": "b4"}, topology=Topology(1, 1))
 
 
-def test_it_is_launched_judged_and_recorded_without_steps(suite: Suite) -> None:
+def test_it_is_launched_judged_and_recorded_without_steps(suite):
     suite.system_file(launched(), "disk-write.yaml")
     suite.run("-k", "disk", "--dlperf-create-baselines").assert_outcomes(passed=4)
     logs = sorted(suite.path.glob(".dlperf/runs/*/disk-write/*/1n1g/disk_1.log"))
@@ -102,9 +98,7 @@ def test_it_is_launched_judged_and_recorded_without_steps(suite: Suite) -> None:
 
 
 @pytest.mark.in_process
-def test_a_slower_main_number_that_is_better_the_lower_is_red(
-    suite: Suite, tmp_path: Path, command: Command
-) -> None:
+def test_a_slower_main_number_that_is_better_the_lower_is_red(suite, tmp_path, command):
     suite.system_file(SYSTEM, "disk-write.yaml")
     first, _ = judge(suite, logs_of(tmp_path / "first"), "--dlperf-create-baselines")
     first.assert_outcomes(passed=4)
@@ -129,7 +123,7 @@ def test_a_slower_main_number_that_is_better_the_lower_is_red(
 
 
 @pytest.mark.in_process
-def test_a_number_that_is_missing_or_none_is_invalid_by_name(suite: Suite, tmp_path: Path) -> None:
+def test_a_number_that_is_missing_or_none_is_invalid_by_name(suite, tmp_path):
     suite.system_file(SYSTEM, "disk-write.yaml")
     judge(suite, logs_of(tmp_path / "first"), "--dlperf-create-baselines")
     _, gone = judge(suite, logs_of(tmp_path / "gone", rest="Killed\n"))
@@ -146,7 +140,7 @@ def test_a_number_that_is_missing_or_none_is_invalid_by_name(suite: Suite, tmp_p
     silent.stdout.fnmatch_lines(["*nothing was printed*"])
 
 
-def test_a_program_that_dies_has_failed_whatever_it_has_printed(suite: Suite) -> None:
+def test_a_program_that_dies_has_failed_whatever_it_has_printed(suite):
     suite.system_file(launched(PROGRAM + "; sys.exit(3)"), "disk-write.yaml")
     result = suite.run("-k", "disk and 4k", "--dlperf-create-baselines")
     result.assert_outcomes(failed=2)
@@ -168,7 +162,7 @@ def test_a_program_that_dies_has_failed_whatever_it_has_printed(suite: Suite) ->
         ("  devices: cpu", "  step_limit_s: 5", "'step_limit_s' is of trainings"),
     ],
 )
-def test_mistakes_of_its_file(suite: Suite, there: str, instead: str, told: str) -> None:
+def test_mistakes_of_its_file(suite, there, instead, told):
     text = launched()
     assert there in text
     suite.system_file(text.replace(there, instead), "disk-write.yaml")
@@ -176,7 +170,7 @@ def test_mistakes_of_its_file(suite: Suite, there: str, instead: str, told: str)
 
 
 @pytest.mark.in_process
-def test_a_training_may_leave_its_throughput_unjudged(suite: Suite) -> None:
+def test_a_training_may_leave_its_throughput_unjudged(suite):
     suite.system_file(
         "framework: plain\nmodel: gpt\nunit: samples/s\n"
         "log: {name: gpt, format: {record: 'step (?P<step>[0-9]+) (?P<seconds>[0-9.]+)'}}\n"
@@ -210,7 +204,7 @@ SIZES = [2**power for power in range(20, 30)]
 ALL_REDUCE = "nccl-tests-all_reduce-1n1g"
 
 
-def table_of(folder: Path, factors: dict[int, float] | None = None, extra: str = "") -> Path:
+def table_of(folder, factors=None, extra=""):
     """Write five runs as nccl-tests prints them; a size whose factor is 0 is left out."""
     place = folder / "all_reduce" / "1n1g"
     place.mkdir(parents=True)
@@ -227,7 +221,7 @@ def table_of(folder: Path, factors: dict[int, float] | None = None, extra: str =
 
 
 @pytest.fixture
-def table(suite: Suite, tmp_path: Path) -> Suite:
+def table(suite, tmp_path):
     """A suite with a family, accepted by name."""
     suite.system_file(TABLE, "nccl-tests.yaml")
     accepted = judge_table(suite, table_of(tmp_path / "accepted"), "--dlperf-create-baselines")
@@ -235,12 +229,12 @@ def table(suite: Suite, tmp_path: Path) -> Suite:
     return suite
 
 
-def judge_table(suite: Suite, folder: Path, *arguments: str) -> pytest.RunResult:
+def judge_table(suite, folder, *arguments):
     return suite.run("-k", "nccl", f"--dlperf-logs=nccl-tests={folder}", *arguments)
 
 
 @pytest.mark.in_process
-def test_a_family_is_accepted_by_name_and_has_one_test(table: Suite, tmp_path: Path) -> None:
+def test_a_family_is_accepted_by_name_and_has_one_test(table, tmp_path):
     file = table.path / "baselines/local/nccl-tests.yaml"
     assert file.read_text().count("busbw/") == 2 * len(SIZES)
     assert file.read_text().count("busbw: {unit: GB/s, better: higher}") == 1
@@ -269,15 +263,15 @@ def test_a_family_is_accepted_by_name_and_has_one_test(table: Suite, tmp_path: P
     ],
 )
 def test_a_name_that_is_gone_new_twice_or_no_number_is_red_by_name(
-    table: Suite, tmp_path: Path, factors: dict[int, float], extra: str, told: str
-) -> None:
+    table, tmp_path, factors, extra, told
+):
     result = judge_table(table, table_of(tmp_path / "night", factors, extra))
     result.assert_outcomes(passed=1, failed=1)
     assert told in " ".join(result.outlines)
 
 
 @pytest.mark.in_process
-def test_a_failure_says_how_a_name_that_is_gone_is_taken_back(table: Suite, tmp_path: Path) -> None:
+def test_a_failure_says_how_a_name_that_is_gone_is_taken_back(table, tmp_path):
     gone = dict.fromkeys(SIZES[3:6], 0.0)
     faster = table_of(tmp_path / "faster", gone | {SIZES[0]: 1.2})
     refused = judge_table(table, faster, "--dlperf-update-baselines")
@@ -298,22 +292,20 @@ def test_a_failure_says_how_a_name_that_is_gone_is_taken_back(table: Suite, tmp_
 
 @pytest.mark.in_process
 @pytest.mark.usefixtures("table")
-def test_a_family_is_checked_as_one(command: Command) -> None:
+def test_a_family_is_checked_as_one(command):
     command("check").stdout.fnmatch_lines(["*no faults*"])
     asked = command("why", ALL_REDUCE, "--metric=busbw")
     asked.stderr.fnmatch_lines(["*--metric: busbw is a family; name a metric of it*"])
 
 
-def test_the_worst_of_a_family_is_as_seldom_beyond_chance_as_one_metric() -> None:
+def test_the_worst_of_a_family_is_as_seldom_beyond_chance_as_one_metric():
     chance = NormalDist().cdf
     for members in (1, 62, 310):
         beyond = 1 - chance(errors_of_family(members))
         assert members * beyond == pytest.approx(1 - chance(THRESHOLD_ERRORS), rel=1e-3)
 
 
-def test_programs_find_room_for_sockets_below_a_long_tmpdir(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_find_room_for_sockets_below_a_long_tmpdir(suite, monkeypatch):
     """Where a DataLoader's worker cannot make one, the training waits for ever."""
     long = suite.path / ("t" * 90)
     long.mkdir()
@@ -331,7 +323,7 @@ def test_programs_find_room_for_sockets_below_a_long_tmpdir(
 
 
 @pytest.mark.parametrize("printed", ["wrote at nan MB/s", "wrote at once"])
-def test_a_run_without_any_number_that_is_judged_is_the_last(suite: Suite, printed: str) -> None:
+def test_a_run_without_any_number_that_is_judged_is_the_last(suite, printed):
     suite.system_file(launched(f"print('latency many ms'); print('{printed}')"), "disk-write.yaml")
     _, results = suite.judge("-k", "4k", cluster="local")
     [case] = results["cases"]
@@ -370,7 +362,7 @@ print({ROWS!r})
 """
 
 
-def keyed_night(suite: Suite, log: Path, text: str, *arguments: str) -> dict[str, Any]:
+def keyed_night(suite, log, text, *arguments):
     """Judge a log of the case; its metrics."""
     log.write_text(text)
     file = suite.path / "r.json"
@@ -378,11 +370,10 @@ def keyed_night(suite: Suite, log: Path, text: str, *arguments: str) -> dict[str
         "-k", "disk", f"--dlperf-logs=disk-write-1n1g={log}", f"--dlperf-json={file}", *arguments
     )
     [case] = json.loads(file.read_text())["cases"]
-    metrics: dict[str, Any] = case["metrics"]
-    return metrics
+    return case["metrics"]
 
 
-def test_numbers_by_key_come_from_the_file_that_a_program_writes(suite: Suite) -> None:
+def test_numbers_by_key_come_from_the_file_that_a_program_writes(suite):
     program = suite.path / "program.py"
     program.write_text(WRITES)
     launch = f'launch:\n  devices: cpu\n  command: ["{{python}}", {program}, '
@@ -424,9 +415,7 @@ def test_numbers_by_key_come_from_the_file_that_a_program_writes(suite: Suite) -
         ("16,read,3.0", "16,read,", "'bw' is empty"),
     ],
 )
-def test_a_key_that_is_missing_or_no_number_is_told(
-    suite: Suite, tmp_path: Path, there: str, instead: str, told: str
-) -> None:
+def test_a_key_that_is_missing_or_no_number_is_told(suite, tmp_path, there, instead, told):
     suite.system_file(KEYED, "disk-write.yaml")
     whole = f"{json.dumps(DOCUMENT)}\n{ROWS}"
     first = keyed_night(suite, tmp_path / "first", whole, "--dlperf-create-baselines")
@@ -439,7 +428,7 @@ def test_a_key_that_is_missing_or_no_number_is_told(
 
 
 @pytest.mark.in_process
-def test_a_key_whose_unit_has_changed_is_no_gain(suite: Suite, tmp_path: Path) -> None:
+def test_a_key_whose_unit_has_changed_is_no_gain(suite, tmp_path):
     suite.system_file(KEYED, "disk-write.yaml")
     whole = f"{json.dumps(DOCUMENT)}\n{ROWS}"
     keyed_night(suite, tmp_path / "first", whole, "--dlperf-create-baselines")
@@ -454,7 +443,7 @@ def test_a_key_whose_unit_has_changed_is_no_gain(suite: Suite, tmp_path: Path) -
 
 
 @pytest.mark.in_process
-def test_lines_of_json_are_documents_each(suite: Suite, tmp_path: Path) -> None:
+def test_lines_of_json_are_documents_each(suite, tmp_path):
     suite.system_file(
         "framework: disk\nmodel: write\ncases: [{topologies: [1n1g]}]\nmetrics:\n"
         "  busbw: {json: {value: bw, size: size}, where: {op: sum}, unit: GB/s, better: higher}\n",
@@ -470,7 +459,7 @@ def test_lines_of_json_are_documents_each(suite: Suite, tmp_path: Path) -> None:
 
 
 @pytest.mark.in_process
-def test_a_probes_log_is_held_against_its_axes(suite: Suite, tmp_path: Path) -> None:
+def test_a_probes_log_is_held_against_its_axes(suite, tmp_path):
     facts = "log: {format: {facts: {block: 'blocks of (\\w+)', nodes: 'on (\\d+) nodes?'}}}\n"
     suite.system_file(f"{facts}{SYSTEM}", "disk-write.yaml")
     folder = logs_of(tmp_path / "right")
@@ -506,6 +495,6 @@ cases: [{precision: fp32, batch_per_device: 1, topologies: [1n1g]}]
         (TRAINING, "a record is one of 'record', 'json' and 'csv'"),
     ],
 )
-def test_facts_need_a_case_that_has_them(suite: Suite, text: str, told: str) -> None:
+def test_facts_need_a_case_that_has_them(suite, text, told):
     suite.system_file(text, "own.yaml")
     assert told in suite.refused("--dlperf-logs=disk-write=.")

@@ -1,9 +1,6 @@
 """The published figures of the seed systems: complete, copied right and borne out by their runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 import yaml
@@ -14,27 +11,27 @@ from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStat
 from pytest_dlperf.model.metric import SPEEDUP, SPEEDUP_METRIC, THROUGHPUT, throughput
 from pytest_dlperf.model.work import Work
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-SYSTEM_FILES: Final = ROOT / "bench_tests" / "systems"
-CLUSTER: Final = ROOT / "baselines" / "dlperf-v100"
-TABLES: Final = Path(__file__).parent / "data" / "published_tables.yaml"
+ROOT = Path(__file__).resolve().parent.parent
+SYSTEM_FILES = ROOT / "bench_tests" / "systems"
+CLUSTER = ROOT / "baselines" / "dlperf-v100"
+TABLES = Path(__file__).parent / "data" / "published_tables.yaml"
 
-PUBLISHED_CASES: Final = {
+PUBLISHED_CASES = {
     "paddle-resnet50": 21,
     "ngc_pytorch-resnet50": 3,
     "pytorch-resnet50": 20,
     "paddle-arcface_r50": 5,
     "tensorflow-bert_base": 66,
 }
-ONCE_MISCOUNTED: Final = "ngc_pytorch-resnet50-fp32-b128-1n8g"
-ONCE_MISPRINTED: Final = "paddle-resnet50-fp16-b224-4n8g"
+ONCE_MISCOUNTED = "ngc_pytorch-resnet50-fp32-b128-1n8g"
+ONCE_MISPRINTED = "paddle-resnet50-fp16-b224-4n8g"
 
 
-def read(path: Path) -> Any:
+def read(path):
     return yaml.load(path.read_bytes(), yaml.CSafeLoader)
 
 
-def cases_of(system: str) -> list[Case]:
+def cases_of(system):
     plain = read(SYSTEM_FILES / f"{system}.yaml")
     return [
         Case(
@@ -50,7 +47,7 @@ def cases_of(system: str) -> list[Case]:
     ]
 
 
-def entries_of(system: str) -> dict[str, dict[str, dict[str, Any]]]:
+def entries_of(system):
     """What is accepted of each metric of a system's cases; a bare number is the accepted one."""
     groups = read(CLUSTER / f"{system}.yaml")["entries"]
     return {
@@ -63,7 +60,7 @@ def entries_of(system: str) -> dict[str, dict[str, dict[str, Any]]]:
     }
 
 
-def rows_of_tables() -> dict[str, list[float]]:
+def rows_of_tables():
     return {
         f"{system}-{variant}-{topology}": row
         for system, variants in read(TABLES).items()
@@ -72,28 +69,24 @@ def rows_of_tables() -> dict[str, list[float]]:
     }
 
 
-CASES: Final = {case.id: case for system in PUBLISHED_CASES for case in cases_of(system)}
-ENTRIES: Final = {
+CASES = {case.id: case for system in PUBLISHED_CASES for case in cases_of(system)}
+ENTRIES = {
     case_id: entry for system in PUBLISHED_CASES for case_id, entry in entries_of(system).items()
 }
-ROWS: Final = rows_of_tables()
-WITH_RUNS: Final = sorted(
-    case_id for case_id, entry in ENTRIES.items() if "runs" in entry["throughput"]
-)
+ROWS = rows_of_tables()
+WITH_RUNS = sorted(case_id for case_id, entry in ENTRIES.items() if "runs" in entry["throughput"])
 
 
-def accepted(case_id: str, metric: str = THROUGHPUT) -> float:
-    number: float = ENTRIES[case_id][metric]["accepted"]
-    return number
+def accepted(case_id, metric=THROUGHPUT):
+    return ENTRIES[case_id][metric]["accepted"]
 
 
-def reference_of(case_id: str) -> str:
+def reference_of(case_id):
     reference = CASES[case_id].reference
-    assert reference is not None
     return reference.id
 
 
-def measurement_from_printed_runs(case_id: str) -> Measurement:
+def measurement_from_printed_runs(case_id):
     entry = ENTRIES[case_id][THROUGHPUT]
     metrics = read(CLUSTER / f"{CASES[case_id].system}.yaml")["metrics"]
     return Measurement(
@@ -107,20 +100,20 @@ def measurement_from_printed_runs(case_id: str) -> Measurement:
     )
 
 
-def speedup_from_printed_throughputs(case_id: str) -> float:
+def speedup_from_printed_throughputs(case_id):
     return statistics.rounded(accepted(case_id) / accepted(reference_of(case_id)), 2)
 
 
 # The cases
 
 
-def test_the_seed_systems_have_115_cases_and_94_of_them_train_on_several_devices() -> None:
+def test_the_seed_systems_have_115_cases_and_94_of_them_train_on_several_devices():
     assert len(CASES) == 115
     assert sum(case.topology.world_size > 1 for case in CASES.values()) == 94
 
 
 @pytest.mark.parametrize("system", PUBLISHED_CASES)
-def test_a_system_has_the_published_cases_each_named_once(system: str) -> None:
+def test_a_system_has_the_published_cases_each_named_once(system):
     ids = [case.id for case in cases_of(system)]
 
     assert len(ids) == PUBLISHED_CASES[system]
@@ -128,27 +121,27 @@ def test_a_system_has_the_published_cases_each_named_once(system: str) -> None:
 
 
 @pytest.mark.parametrize("system", PUBLISHED_CASES)
-def test_a_system_stands_in_the_file_of_its_name(system: str) -> None:
+def test_a_system_stands_in_the_file_of_its_name(system):
     assert {case.system for case in cases_of(system)} == {system}
 
 
-def test_every_case_id_can_be_read_back() -> None:
+def test_every_case_id_can_be_read_back():
     assert [Case.from_id(case_id) for case_id in CASES] == list(CASES.values())
 
 
-def test_each_published_case_has_a_baseline_and_each_baseline_a_case() -> None:
+def test_each_published_case_has_a_baseline_and_each_baseline_a_case():
     assert set(ENTRIES) == set(CASES)
 
 
 # The baselines against the tables
 
 
-def test_the_tables_and_the_baselines_have_the_same_cases() -> None:
+def test_the_tables_and_the_baselines_have_the_same_cases():
     assert set(ROWS) == set(ENTRIES)
 
 
 @pytest.mark.parametrize("case_id", ROWS)
-def test_a_baseline_is_what_the_table_says(case_id: str) -> None:
+def test_a_baseline_is_what_the_table_says(case_id):
     median, speedup, *average = ROWS[case_id]
     entry = ENTRIES[case_id]
 
@@ -158,7 +151,7 @@ def test_a_baseline_is_what_the_table_says(case_id: str) -> None:
 
 
 @pytest.mark.parametrize("case_id", ENTRIES)
-def test_a_baseline_has_a_mean_exactly_where_it_has_runs(case_id: str) -> None:
+def test_a_baseline_has_a_mean_exactly_where_it_has_runs(case_id):
     entry = ENTRIES[case_id][THROUGHPUT]
 
     assert ("mean" in entry) == ("runs" in entry)
@@ -167,7 +160,7 @@ def test_a_baseline_has_a_mean_exactly_where_it_has_runs(case_id: str) -> None:
 # The printed figures against the printed runs
 
 
-def test_one_variant_of_each_system_has_its_runs_in_every_topology() -> None:
+def test_one_variant_of_each_system_has_its_runs_in_every_topology():
     variants = {(CASES[case_id].system, CASES[case_id].variant) for case_id in WITH_RUNS}
 
     assert sorted(system for system, _ in variants) == sorted(PUBLISHED_CASES)
@@ -177,21 +170,21 @@ def test_one_variant_of_each_system_has_its_runs_in_every_topology() -> None:
 
 
 @pytest.mark.parametrize("case_id", WITH_RUNS)
-def test_printed_runs_give_the_printed_median(case_id: str) -> None:
+def test_printed_runs_give_the_printed_median(case_id):
     measurement = measurement_from_printed_runs(case_id)
 
     assert measurement.samples(THROUGHPUT).median == accepted(case_id)
 
 
 @pytest.mark.parametrize("case_id", WITH_RUNS)
-def test_printed_runs_give_the_printed_mean(case_id: str) -> None:
+def test_printed_runs_give_the_printed_mean(case_id):
     measurement = measurement_from_printed_runs(case_id)
 
     assert measurement.samples(THROUGHPUT).mean == ENTRIES[case_id][THROUGHPUT]["mean"]
 
 
 @pytest.mark.parametrize("case_id", WITH_RUNS)
-def test_printed_runs_give_the_printed_speedup(case_id: str) -> None:
+def test_printed_runs_give_the_printed_speedup(case_id):
     measurement = measurement_from_printed_runs(case_id)
     reference = measurement_from_printed_runs(reference_of(case_id))
 
@@ -199,18 +192,18 @@ def test_printed_runs_give_the_printed_speedup(case_id: str) -> None:
 
 
 @pytest.mark.parametrize("case_id", WITH_RUNS)
-def test_runs_stand_in_the_order_of_their_numbers(case_id: str) -> None:
+def test_runs_stand_in_the_order_of_their_numbers(case_id):
     runs = list(ENTRIES[case_id][THROUGHPUT]["runs"])
 
     assert runs == sorted(runs)
 
 
 @pytest.mark.parametrize("case_id", sorted(set(ENTRIES) - {ONCE_MISPRINTED}))
-def test_printed_throughputs_give_the_printed_speedup(case_id: str) -> None:
+def test_printed_throughputs_give_the_printed_speedup(case_id):
     assert speedup_from_printed_throughputs(case_id) == accepted(case_id, SPEEDUP)
 
 
-def test_the_one_speedup_that_was_printed_wrong_is_kept_and_noted() -> None:
+def test_the_one_speedup_that_was_printed_wrong_is_kept_and_noted():
     assert accepted(ONCE_MISPRINTED, SPEEDUP) == 10.2
     assert speedup_from_printed_throughputs(ONCE_MISPRINTED) == 10.28
     assert "10.28" in ENTRIES[ONCE_MISPRINTED][SPEEDUP]["note"]
@@ -219,13 +212,13 @@ def test_the_one_speedup_that_was_printed_wrong_is_kept_and_noted() -> None:
 # Where the published figures are odd
 
 
-def test_strays_are_named_only_where_foreign_logs_were_counted() -> None:
+def test_strays_are_named_only_where_foreign_logs_were_counted():
     with_strays = [case_id for case_id, entry in ENTRIES.items() if "strays" in entry[THROUGHPUT]]
 
     assert with_strays == [ONCE_MISCOUNTED]
 
 
-def test_the_five_real_runs_beside_the_strays_have_a_higher_median() -> None:
+def test_the_five_real_runs_beside_the_strays_have_a_higher_median():
     entry = ENTRIES[ONCE_MISCOUNTED][THROUGHPUT]
 
     assert list(entry["runs"]) == [1, 2, 3, 4, 5]
@@ -234,7 +227,7 @@ def test_the_five_real_runs_beside_the_strays_have_a_higher_median() -> None:
     assert entry["accepted"] == 2802.14
 
 
-def test_all_ten_runs_of_32_devices_in_pytorch_count() -> None:
+def test_all_ten_runs_of_32_devices_in_pytorch_count():
     entry = ENTRIES["pytorch-resnet50-fp32-b128-dali+workers8-4n8g"][THROUGHPUT]
 
     assert list(entry["runs"]) == [1, 2, 3, 4, 5, 12, 22, 32, 42, 52]
@@ -248,14 +241,12 @@ def test_all_ten_runs_of_32_devices_in_pytorch_count() -> None:
         ("pytorch-resnet50-fp32-b128-workers8-1n8g", "pytorch-resnet50-fp32-b128-workers8-1n4g"),
     ],
 )
-def test_two_cases_were_slower_on_twice_the_devices_and_say_so(
-    more_devices: str, fewer_devices: str
-) -> None:
+def test_two_cases_were_slower_on_twice_the_devices_and_say_so(more_devices, fewer_devices):
     assert accepted(more_devices) < accepted(fewer_devices)
     assert "slower" in ENTRIES[more_devices][THROUGHPUT]["note"]
 
 
-def test_arcface_is_more_than_twice_as_fast_on_two_nodes() -> None:
+def test_arcface_is_more_than_twice_as_fast_on_two_nodes():
     two_nodes = "paddle-arcface_r50-fp32-b128-2n8g"
 
     assert accepted(two_nodes) > 2 * accepted("paddle-arcface_r50-fp32-b128-1n8g")
@@ -265,14 +256,14 @@ def test_arcface_is_more_than_twice_as_fast_on_two_nodes() -> None:
 # The files
 
 
-def test_the_cluster_runs_the_systems_that_it_has_baselines_for() -> None:
+def test_the_cluster_runs_the_systems_that_it_has_baselines_for():
     listed = read(CLUSTER / "cluster.yaml")["systems"]
 
     assert sorted(listed) == sorted(PUBLISHED_CASES)
     assert {path.stem for path in CLUSTER.glob("*.yaml")} == {*listed, "cluster"}
 
 
-def test_the_cluster_is_large_enough_for_every_case() -> None:
+def test_the_cluster_is_large_enough_for_every_case():
     hardware = read(CLUSTER / "cluster.yaml")["hardware"]
 
     assert max(case.topology.nodes for case in CASES.values()) == hardware["nodes"]
@@ -283,7 +274,7 @@ def test_the_cluster_is_large_enough_for_every_case() -> None:
 
 
 @pytest.mark.parametrize("system", PUBLISHED_CASES)
-def test_a_baseline_file_names_its_system_unit_estimator_and_source(system: str) -> None:
+def test_a_baseline_file_names_its_system_unit_estimator_and_source(system):
     baselines = read(CLUSTER / f"{system}.yaml")
 
     assert baselines["system"] == system

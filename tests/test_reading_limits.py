@@ -1,19 +1,14 @@
 """Limits and signals hold whatever the reader of logs is doing."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from clusters.processes import LONG_S
 from launches import places
-from suites import Suite
 
 from pytest_dlperf.formats.log_format import LogFormat, Ranks, custom_format
 from pytest_dlperf.launch.gang import RunOrder
@@ -23,8 +18,7 @@ from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.logs import limits
-from pytest_dlperf.logs.lines import Block
-from pytest_dlperf.logs.records import Record, RecordFinder
+from pytest_dlperf.logs.records import RecordFinder
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Case
@@ -39,7 +33,7 @@ SLOW = LogFormat(
 """As a plugin may bring one: it tries for ever on a line of words."""
 
 
-def reading(log: Path) -> LogReading:
+def reading(log):
     return LogReading(
         log,
         number=1,
@@ -51,15 +45,13 @@ def reading(log: Path) -> LogReading:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log(tmp_path):
     log = tmp_path / "run_1.log"
     log.write_text("ok: step 1 took 0.1\n" + "words " * 20_000 + "\n", encoding="utf-8")
     return log
 
 
-def test_an_expression_that_tries_for_ever_is_broken_off_and_told(
-    log: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_expression_that_tries_for_ever_is_broken_off_and_told(log, monkeypatch):
     monkeypatch.setattr(limits, "PIECE_LIMIT_S", 0.3)
     before = signal.getsignal(signal.SIGVTALRM)
     run = reading(log).finish()
@@ -69,7 +61,7 @@ def test_an_expression_that_tries_for_ever_is_broken_off_and_told(
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
 
 
-def watch_of(log: Path) -> RunWatch:
+def watch_of(log):
     return RunWatch(
         RunLogs([reading(log)]),
         folders=[log.parent],
@@ -81,7 +73,7 @@ def watch_of(log: Path) -> RunWatch:
     )
 
 
-def order_of(log: Path) -> RunOrder:
+def order_of(log):
     """A run whose trainer prints what the reader never gets over, and then trains on."""
     text = log.read_text(encoding="utf-8")
     log.unlink()
@@ -101,19 +93,16 @@ def order_of(log: Path) -> RunOrder:
 
 
 @pytest.mark.slow
-def test_a_run_whose_log_cannot_be_read_ends(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_log_cannot_be_read_ends(log, monkeypatch):
     monkeypatch.setattr(limits, "PIECE_LIMIT_S", 0.3)
     order = order_of(log)
     outcome = run_on_hosts(LocalLauncher(), order)
-    assert order.watch is not None
     order.watch.close()
     assert outcome.stopped.stop is Stop.BROKEN
 
 
 @pytest.mark.slow
-def test_a_signal_during_a_look_ends_the_run_at_once(
-    log: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_during_a_look_ends_the_run_at_once(log, monkeypatch):
     monkeypatch.setattr(limits, "PIECE_LIMIT_S", 10 * LONG_S)
     order = order_of(log)
     # A match keeps the other threads of this process waiting.
@@ -128,7 +117,7 @@ def test_a_signal_during_a_look_ends_the_run_at_once(
     assert "processor time" not in record
 
 
-def test_a_format_of_a_plugin_cannot_hang_a_session(suite: Suite) -> None:
+def test_a_format_of_a_plugin_cannot_hang_a_session(suite):
     suite.pytester.makeconftest(
         "import re\n"
         "from pytest_dlperf.formats.log_format import LogFormat, Ranks\n"
@@ -155,13 +144,13 @@ def test_a_format_of_a_plugin_cannot_hang_a_session(suite: Suite) -> None:
 
 @pytest.mark.parametrize("every", [None, 1])
 def test_a_block_without_a_step_costs_one_look_however_many_stand_before_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int | None
-) -> None:
+    tmp_path, monkeypatch, every
+):
     """As where gigabytes of other lines stand before the first step."""
-    looks: list[int] = []
+    looks = []
     find = RecordFinder.find
 
-    def counted(finder: RecordFinder, block: Block) -> Iterator[Record]:
+    def counted(finder, block):
         looks.append(block.offset)
         return find(finder, block)
 

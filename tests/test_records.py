@@ -1,7 +1,5 @@
 """What a test notes while it runs, what its session makes of it, and the words for that."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 from results_makers import THROUGHPUT, judged, measured_case, unmeasured_case
@@ -15,7 +13,7 @@ ONE, TWO = (f"paddle-resnet50-fp32-b128-1n{devices}g" for devices in (1, 2))
 CASE = Case.from_id(TWO)
 
 
-def test_a_test_that_fails_for_another_reason_keeps_the_verdict_that_failed_already() -> None:
+def test_a_test_that_fails_for_another_reason_keeps_the_verdict_that_failed_already():
     notes = TestNotes(CASE, THROUGHPUT)
     notes.judged(judged(Verdict.PASS))
     notes.judged(judged(Verdict.REGRESSED, metric=SPEEDUP_METRIC))
@@ -28,7 +26,7 @@ def test_a_test_that_fails_for_another_reason_keeps_the_verdict_that_failed_alre
     assert passed.record.judgements["throughput"].verdict is Verdict.FAILED
 
 
-def test_only_a_ratio_whose_own_case_was_measured_can_lack_its_reference() -> None:
+def test_only_a_ratio_whose_own_case_was_measured_can_lack_its_reference():
     measurement = measured_case(TWO, 100.0).measurement
     assert measurement is not None
     reference = Case.from_id(ONE)
@@ -39,7 +37,7 @@ def test_only_a_ratio_whose_own_case_was_measured_can_lack_its_reference() -> No
     assert not notes.lacks_reference(CASE)
 
 
-def test_a_verdict_is_explained_once_and_again_when_it_changes() -> None:
+def test_a_verdict_is_explained_once_and_again_when_it_changes():
     notes = TestNotes(CASE, THROUGHPUT)
     notes.judged(judged(Verdict.REGRESSED))
     assert [each.verdict for each in notes.unexplained()] == [Verdict.REGRESSED]
@@ -49,7 +47,7 @@ def test_a_verdict_is_explained_once_and_again_when_it_changes() -> None:
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_a_test_is_unfinished_or_lost_with_its_worker(is_lost: bool) -> None:
+def test_a_test_is_unfinished_or_lost_with_its_worker(is_lost):
     records = SessionRecords()
     records.select([(CASE, "throughput"), (CASE, "speedup")])
     records.end(TestNotes(CASE, THROUGHPUT).record)
@@ -60,7 +58,7 @@ def test_a_test_is_unfinished_or_lost_with_its_worker(is_lost: bool) -> None:
     assert result.unfinished == (() if is_lost else ("speedup",))
 
 
-def test_what_was_not_measured_is_never_good() -> None:
+def test_what_was_not_measured_is_never_good():
     passed = measured_case(TWO, 100.0)
     assert passed.status is Verdict.PASS
     assert replace(passed, measurement=None).status is Verdict.NOT_MEASURED

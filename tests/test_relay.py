@@ -14,10 +14,9 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from clusters.processes import LONG_S
@@ -26,16 +25,14 @@ from pytest_dlperf.launch.remote_call import sent_program, source_of
 from pytest_dlperf.node import relay, supervisor
 from pytest_dlperf.node.relay import Relay
 
-MARKER: Final = f"{uuid.uuid4().hex}.0."
-FLOOD: Final = "import os\nwhile True: os.write(1, b'x' * 9999 + b'\\n')"
+MARKER = f"{uuid.uuid4().hex}.0."
+FLOOD = "import os\nwhile True: os.write(1, b'x' * 9999 + b'\\n')"
 
 
 class Supervised:
     """A supervisor by itself, whose program's output goes to ``target``."""
 
-    def __init__(
-        self, target: int, code: str, timeout_s: float = LONG_S, limit_bytes: int | None = None
-    ) -> None:
+    def __init__(self, target, code, timeout_s=LONG_S, limit_bytes=None):
         program, sent = sent_program(sys.executable, source_of(supervisor), str(timeout_s), MARKER)
         self.process = subprocess.Popen(
             program,
@@ -62,14 +59,12 @@ class Supervised:
         }
         self.send(sent + f"start {json.dumps(order)}\n".encode())
 
-    def send(self, text: bytes) -> None:
-        assert self.process.stdin is not None
+    def send(self, text):
         self.process.stdin.write(text)
         self.process.stdin.flush()
 
-    def take(self, limit_s: float) -> bool:
+    def take(self, limit_s):
         """Take what is reported within a time; say whether more may come."""
-        assert self.process.stdout is not None
         if not select.select([self.process.stdout], [], [], limit_s)[0]:
             return True
         received = os.read(self.process.stdout.fileno(), 65536)
@@ -77,17 +72,17 @@ class Supervised:
         self.reports += [json.loads(line) for line in lines if line]
         return bool(received)
 
-    def said(self, word: str) -> list[Any]:
+    def said(self, word):
         return [report[word] for report in self.reports if word in report]
 
-    def wait_for(self, word: str) -> Any:
+    def wait_for(self, word):
         deadline = time.monotonic() + LONG_S
         while not self.said(word):
             assert time.monotonic() < deadline, f"never heard {word!r}"
             assert self.take(1.0), f"ended without {word!r}"
         return self.said(word)[0]
 
-    def finish(self) -> int:
+    def finish(self):
         """Order the end, and return the exit code."""
         self.send(b"kill\n")
         while self.take(LONG_S):
@@ -96,9 +91,7 @@ class Supervised:
 
 
 @contextmanager
-def supervised(
-    target: int, code: str, timeout_s: float = LONG_S, limit_bytes: int | None = None
-) -> Iterator[Supervised]:
+def supervised(target, code, timeout_s=LONG_S, limit_bytes=None):
     found = Supervised(target, code, timeout_s, limit_bytes)
     try:
         yield found
@@ -124,7 +117,7 @@ PRINTED = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_all_that_is_printed_is_there_before_the_end_is_told(tmp_path: Path, name: str) -> None:
+def test_all_that_is_printed_is_there_before_the_end_is_told(tmp_path, name):
     log = tmp_path / "log"
     with log.open("wb") as file, supervised(file.fileno(), PROGRAMS[name]) as run:
         code = run.wait_for("ended")
@@ -134,7 +127,7 @@ def test_all_that_is_printed_is_there_before_the_end_is_told(tmp_path: Path, nam
     assert (ends[-1:] or [0]) == [len(PRINTED[name])]
 
 
-def test_output_that_cannot_be_written_is_told_as_lost(tmp_path: Path) -> None:
+def test_output_that_cannot_be_written_is_told_as_lost(tmp_path):
     """As on a disk that fails, or where files may only be so large."""
     log = tmp_path / "log"
     code = "import sys; sys.stdin.read(); print('x' * 5000, flush=True); print('y', flush=True)"
@@ -145,7 +138,7 @@ def test_output_that_cannot_be_written_is_told_as_lost(tmp_path: Path) -> None:
     assert run.said("lost")[-1] == os.strerror(errno.EFBIG)
 
 
-def test_what_outlives_the_program_prints_on(tmp_path: Path) -> None:
+def test_what_outlives_the_program_prints_on(tmp_path):
     log = tmp_path / "log"
     code = (
         "import os, time\n"
@@ -162,7 +155,7 @@ def test_what_outlives_the_program_prints_on(tmp_path: Path) -> None:
     assert run.said("final") == [{"left": []}]
 
 
-def _socket() -> tuple[int, int]:
+def _socket():
     one, other = socket.socketpair()
     return one.detach(), other.detach()
 
@@ -170,8 +163,8 @@ def _socket() -> tuple[int, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [os.pipe, _socket, pty.openpty])
 def test_who_does_not_read_stops_the_program_and_nothing_else(
-    make: Callable[[], tuple[int, int]],
-) -> None:
+    make,
+):
     reader, target = make()
     try:
         with supervised(target, FLOOD, 20.0) as run:
@@ -187,12 +180,10 @@ def test_who_does_not_read_stops_the_program_and_nothing_else(
         os.close(target)
 
 
-def test_a_user_with_many_pipes_gets_small_ones_which_are_no_brake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_with_many_pipes_gets_small_ones_which_are_no_brake(tmp_path, monkeypatch):
     size, make = 4096, os.pipe
 
-    def small() -> tuple[int, int]:
+    def small():
         ends = make()
         fcntl.fcntl(ends[0], fcntl.F_SETPIPE_SZ, size)
         return ends
@@ -210,7 +201,7 @@ def test_a_user_with_many_pipes_gets_small_ones_which_are_no_brake(
     assert (tmp_path / "log").stat().st_size == 100 * size
 
 
-def test_lines_of_a_file_stand_on_lines_of_their_own(tmp_path: Path) -> None:
+def test_lines_of_a_file_stand_on_lines_of_their_own(tmp_path):
     log, file = tmp_path / "node0.log", tmp_path / "metrics.jsonl"
     with log.open("wb", buffering=0) as target:
         passed = Relay(target.fileno(), os.fsencode(file))

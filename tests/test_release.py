@@ -1,14 +1,11 @@
 """What is released agrees with itself: version, places, Pythons, actions, what an index shows."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 import shutil
 import subprocess
 from importlib.metadata import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,7 +17,7 @@ PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
-def one(pattern: str, text: str = PROJECT) -> str:
+def one(pattern, text=PROJECT):
     (found,) = re.findall(pattern, text, re.MULTILINE)
     return str(found)
 
@@ -30,19 +27,18 @@ HOME = one(r'^Source = "(.+)"$')
 SITE = one(r'^Documentation = "(.+)"$')
 
 
-def citation() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    return found
+def citation():
+    return yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 
 
-def test_the_citation_names_the_version_and_the_places_of_the_package() -> None:
+def test_the_citation_names_the_version_and_the_places_of_the_package():
     cited = citation()
     assert (cited["version"], cited["repository-code"], cited["url"]) == (VERSION, HOME, SITE)
     assert cited["title"] == one(r'^name = "(.+)"$')
     assert cited["abstract"] == one(r'^description = "(.+)"$')
 
 
-def test_every_place_that_names_the_repository_names_the_same() -> None:
+def test_every_place_that_names_the_repository_names_the_same():
     named = {
         name
         for file in (ROOT / "pyproject.toml", ROOT / "CHANGELOG.md", *ROOT.glob(".github/**/*.yml"))
@@ -53,7 +49,7 @@ def test_every_place_that_names_the_repository_names_the_same() -> None:
     assert named == {HOME.removeprefix("https://github.com/")}
 
 
-def test_the_changelog_links_its_versions_and_has_the_package_s_or_the_next() -> None:
+def test_the_changelog_links_its_versions_and_has_the_package_s_or_the_next():
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     headings = dict(re.findall(r"^## \[(.+?)\](?: - (\d{4}-\d\d-\d\d))?$", changes, re.MULTILINE))
     assert headings.pop("Unreleased") == ""
@@ -63,12 +59,12 @@ def test_the_changelog_links_its_versions_and_has_the_package_s_or_the_next() ->
     assert linked == ["Unreleased", *headings]
 
 
-def test_a_release_is_prepared_and_its_notes_are_those_of_its_section(tmp_path: Path) -> None:
+def test_a_release_is_prepared_and_its_notes_are_those_of_its_section(tmp_path):
     for name in ("pyproject.toml", "CHANGELOG.md", "CITATION.cff", ".ci/release"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
 
-    def release(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def release(*arguments):
         return subprocess.run(
             [tmp_path / ".ci" / "release", *arguments], capture_output=True, text=True, check=False
         )
@@ -98,7 +94,7 @@ def test_a_release_is_prepared_and_its_notes_are_those_of_its_section(tmp_path: 
     assert cited["date-released"] == dt.datetime.now(dt.UTC).date()
 
 
-def test_the_pythons_of_the_classifiers_are_those_that_ci_tests() -> None:
+def test_the_pythons_of_the_classifiers_are_those_that_ci_tests():
     claimed = re.findall(r"Python :: (3\.\d+)\"", PROJECT)
     assert claimed[0] == one(r'^requires-python = ">=(.+)"$')
     (ci,) = (yaml.safe_load(file.read_text("utf-8")) for file in WORKFLOWS if file.stem == "ci")
@@ -109,7 +105,7 @@ def test_the_pythons_of_the_classifiers_are_those_that_ci_tests() -> None:
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda file: file.name)
-def test_actions_are_pinned_by_digest_with_their_version(workflow: Path) -> None:
+def test_actions_are_pinned_by_digest_with_their_version(workflow):
     used = re.findall(r"uses: (.*)$", workflow.read_text(encoding="utf-8"), re.MULTILINE)
     assert used
     for action in used:
@@ -119,7 +115,7 @@ def test_actions_are_pinned_by_digest_with_their_version(workflow: Path) -> None
         assert re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
 
 
-def test_a_publication_may_do_nothing_but_publish() -> None:
+def test_a_publication_may_do_nothing_but_publish():
     (file,) = (file for file in WORKFLOWS if file.stem == "release")
     workflow = yaml.safe_load(file.read_text(encoding="utf-8"))
     assert workflow["permissions"] == {}
@@ -135,7 +131,7 @@ def test_a_publication_may_do_nothing_but_publish() -> None:
     assert publish["needs"] == "ci"
 
 
-def test_the_table_of_verdicts_has_each_with_what_becomes_of_its_test() -> None:
+def test_the_table_of_verdicts_has_each_with_what_becomes_of_its_test():
     page = (ROOT / "docs" / "gate.md").read_text(encoding="utf-8")
     table = page.partition("| verdict |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| `(\w+)` \|([^|]*)\| .* \|$", table, re.MULTILINE)
@@ -153,7 +149,7 @@ def test_the_table_of_verdicts_has_each_with_what_becomes_of_its_test() -> None:
     }
 
 
-def test_the_description_of_the_package_links_to_its_repository_and_not_into_nothing() -> None:
+def test_the_description_of_the_package_links_to_its_repository_and_not_into_nothing():
     """On a package index the README stands alone."""
     package = metadata("pytest-dlperf").json
     text = str(package["description"])

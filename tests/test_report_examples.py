@@ -17,14 +17,14 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.night.night import Night, night_of
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.reports.report import Report
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 GOOD, BROKEN, LOST = (f"tiny-mlp-fp32-b{batch}-1n1g" for batch in (4, 8, 16))
 
 
-def night() -> Night:
+def night():
     results = make.session(
         make.measured_case(GOOD, 90.0, 91.0, 92.0, verdict=Verdict.PASS, baseline=100.0),
         make.measured_case(BROKEN, 70.0, broken=[RunStatus.HUNG], verdict=Verdict.HUNG),
@@ -34,14 +34,14 @@ def night() -> Night:
     return night_of(results)
 
 
-def report(name: str) -> Report:
+def report(name):
     """The report that a file of ``examples/`` adds."""
     [found] = run_path(str(EXAMPLES / f"{name}.py"))["pytest_dlperf_reports"]()
     assert isinstance(found, Report)
     return found
 
 
-def test_a_collector_gets_gauges(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collector_gets_gauges(monkeypatch):
     with web_server() as web:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", web.url)
         [note] = report("report_otlp").write(night())
@@ -62,7 +62,7 @@ def test_a_collector_gets_gauges(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verdicts == {GOOD: "pass", BROKEN: "hung", LOST: "failed"}
 
 
-def test_a_collector_that_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collector_that_refuses_is_told(monkeypatch):
     found = report("report_otlp")
     with web_server() as web:
         web.answers(Response(400))
@@ -75,30 +75,30 @@ def test_a_collector_that_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 class Called:
     """Notes what is called of a package that no test installs: it was tried with the real one."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.calls: list[tuple[str, Any]] = []
         self.project, self.name = "dlperf", "tonight"
 
-    def __getattr__(self, name: str) -> Any:
-        def call(*values: Any, **named: Any) -> Called:
+    def __getattr__(self, name):
+        def call(*values, **named):
             self.calls.append((name, values[0] if values else named))
             return self
 
-        call.update = lambda data: self.calls.append((name, data))  # type: ignore[attr-defined]
+        call.update = lambda data: self.calls.append((name, data))
         return call
 
 
 @pytest.fixture
-def called(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Called:
+def called(request, monkeypatch):
     found = Called()
     module = ModuleType(request.param)
-    module.__getattr__ = found.__getattr__  # type: ignore[method-assign]
+    module.__getattr__ = found.__getattr__
     monkeypatch.setitem(sys.modules, request.param, module)
     return found
 
 
 @pytest.mark.parametrize("called", ["mlflow"], indirect=True)
-def test_mlflow_gets_a_run_for_each_case(called: Called) -> None:
+def test_mlflow_gets_a_run_for_each_case(called):
     notes = [note.text for note in report("report_mlflow").write(night())]
     assert notes == [f"MLflow run: {case}" for case in (GOOD, BROKEN, LOST)]
     metrics = [data for name, data in called.calls if name == "log_metrics"]
@@ -110,7 +110,7 @@ def test_mlflow_gets_a_run_for_each_case(called: Called) -> None:
 
 
 @pytest.mark.parametrize("called", ["wandb"], indirect=True)
-def test_wandb_gets_a_run_for_the_session(called: Called) -> None:
+def test_wandb_gets_a_run_for_the_session(called):
     list(report("report_wandb").write(night()))
     calls = dict(called.calls)
     assert calls["init"]["group"] == "lab"

@@ -1,18 +1,12 @@
 """Reports of other plugins, and what becomes of a report that fails."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-
 import pytest
 from nights import Nights
-from suites import Suite
 
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.results import Results, TestRecord
-from pytest_dlperf.night.night import Night, night_of
+from pytest_dlperf.night.night import night_of
 from pytest_dlperf.reports.report import FileReport, Line, Note, Report, Reports, TestStatus
 
 NIGHT = night_of(
@@ -27,7 +21,7 @@ class Text(FileReport):
 
     name = "text"
 
-    def text(self, night: Night) -> str:
+    def text(self, night):
         """Return the cluster's name, and what the session has come to."""
         return f"{night.results.cluster}: {night.sentence}"
 
@@ -38,32 +32,32 @@ class Failing(Report):
     name = "odd one"
     needs_tests = False
 
-    def __init__(self, error: Exception, *, is_required: bool = True) -> None:
+    def __init__(self, error, *, is_required=True):
         """Take the error to raise."""
         self._error = error
         self.is_required = is_required
 
-    def write(self, night: Night) -> Iterator[Note]:
+    def write(self, night):
         """Tell something first."""
         yield Note(f"begun with {night.results.cluster}")
         raise self._error
 
-    def summary(self, night: Night, notes: Sequence[Note]) -> Iterator[Line]:
+    def summary(self, night, notes):
         """Print something first."""
         yield Line(f"begun after {len(notes)} notes of {night.results.cluster}")
         raise self._error
 
 
 @pytest.fixture
-def nights(suite: Suite) -> Nights:
+def nights(suite):
     nights = Nights(suite)
     nights.accept(nights.numbers("accepted"))
     return nights
 
 
-def published(*reports: Report, any_report: bool = True) -> list[Note]:
+def published(*reports, any_report=True):
     """Publish results without a case."""
-    notes: list[Note] = []
+    notes = []
     Reports(reports, notes).write(NIGHT, any_report=any_report)
     return notes
 
@@ -77,9 +71,7 @@ def published(*reports: Report, any_report: bool = True) -> list[Note]:
     ],
     ids=["disk", "fault"],
 )
-def test_a_report_that_fails_costs_no_other(
-    tmp_path: Path, error: Exception, words: list[str], *, is_required: bool
-) -> None:
+def test_a_report_that_fails_costs_no_other(tmp_path, error, words, *, is_required):
     file = tmp_path / "it.txt"
 
     begun, failed, written = published(Failing(error, is_required=is_required), Text(file))
@@ -91,21 +83,21 @@ def test_a_report_that_fails_costs_no_other(
     assert file.read_text(encoding="utf-8") == "c: nothing was measured"
 
 
-def test_all_reports_get_one_night() -> None:
-    given: list[Night] = []
+def test_all_reports_get_one_night():
+    given = []
 
     class Asking(Report):
         needs_tests = False
 
-        def write(self, night: Night) -> list[Note]:
+        def write(self, night):
             given.append(night)
             return [Note(str(night.sentence))]
 
-        def summary(self, night: Night, notes: Sequence[Note]) -> list[Line]:
+        def summary(self, night, notes):
             given.append(night)
             return [Line(note.text) for note in notes]
 
-    notes: list[Note] = []
+    notes = []
     reports = Reports([Asking(), Asking()], notes)
     reports.write(NIGHT, any_report=True)
     list(reports.summary(NIGHT))
@@ -114,30 +106,30 @@ def test_all_reports_get_one_night() -> None:
     assert NIGHT.bad is NIGHT.bad  # made once
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     [note] = published(Text(tmp_path / "file" / "below"))
     assert note.is_bad
     assert str(tmp_path / "file" / "below") in note.text
 
 
-def test_a_new_folder_is_told(tmp_path: Path) -> None:
+def test_a_new_folder_is_told(tmp_path):
     [note] = published(Text(tmp_path / "new" / "it.txt"))
     assert note == Note(f"text: {tmp_path / 'new' / 'it.txt'}, in a new folder")
 
 
-def test_without_a_test_only_named_files_are_written(tmp_path: Path) -> None:
+def test_without_a_test_only_named_files_are_written(tmp_path):
     class Informing(Report):
-        def write(self, night: Night) -> list[Note]:
+        def write(self, night):
             raise AssertionError(night)
 
     [note] = published(Informing(), Text(tmp_path / "it.txt"), any_report=False)
     assert note.text.startswith("text: ")
 
 
-def test_a_summary_that_fails_costs_no_other() -> None:
+def test_a_summary_that_fails_costs_no_other():
     class Closing(Report):
-        def summary(self, night: Night, notes: Sequence[Note]) -> list[Line]:
+        def summary(self, night, notes):
             return [Line(f"{night.results.cluster}: {len(notes)}")]
 
     reports = Reports([Failing(ValueError("odd")), Closing()], [Note("a"), Note("b")])
@@ -147,19 +139,19 @@ def test_a_summary_that_fails_costs_no_other() -> None:
     assert "odd one" in failed.text
 
 
-def test_a_fault_at_each_test_is_noted_once() -> None:
+def test_a_fault_at_each_test_is_noted_once():
     class Odd(Report):
-        def properties(self, record: TestRecord) -> list[tuple[str, str]]:
+        def properties(self, record):
             raise KeyError(record.case.id)
 
-        def status(self, record: TestRecord, given: TestStatus) -> TestStatus:
+        def status(self, record, given):
             raise KeyError(record.case.id, given)
 
     class Team(Report):
-        def properties(self, record: TestRecord) -> list[tuple[str, str]]:
+        def properties(self, record):
             return [("team", record.case.model)]
 
-    notes: list[Note] = []
+    notes = []
     reports = Reports([Odd(), Team()], notes)
     record = TestRecord(case=Case.from_id("a-b-fp32-b1-1n1g"), metric="throughput")
     given = TestStatus("passed", ".", "PASSED")
@@ -205,9 +197,7 @@ def pytest_dlperf_reports(config):
 '''
 
 
-def test_a_conftest_adds_a_report_with_an_option_of_its_own(
-    suite: Suite, nights: Nights, workers: list[str]
-) -> None:
+def test_a_conftest_adds_a_report_with_an_option_of_its_own(suite, nights, workers):
     suite.pytester.makeconftest(CONFTEST)
 
     result = suite.run(
@@ -230,7 +220,7 @@ def test_a_conftest_adds_a_report_with_an_option_of_its_own(
     assert result.ret == 0
 
 
-def test_reports_of_a_session_without_a_case_say_that_nothing_was_measured(nights: Nights) -> None:
+def test_reports_of_a_session_without_a_case_say_that_nothing_was_measured(nights):
     """Neither that it was interrupted, nor that anything is well."""
     suite = nights.suite
 
@@ -252,7 +242,7 @@ def test_reports_of_a_session_without_a_case_say_that_nothing_was_measured(night
     assert not (suite.path / "tables").exists()
 
 
-def test_a_report_that_cannot_be_written_is_told_also_where_no_test_runs(suite: Suite) -> None:
+def test_a_report_that_cannot_be_written_is_told_also_where_no_test_runs(suite):
     suite.pytester.makeconftest(
         "import os\n\ndef pytest_collection_finish():\n    os.mkdir('results.json')\n"
     )
@@ -261,7 +251,7 @@ def test_a_report_that_cannot_be_written_is_told_also_where_no_test_runs(suite: 
     assert result.ret != 0
 
 
-def test_a_dry_run_leaves_the_reports_of_the_last_session_alone(nights: Nights) -> None:
+def test_a_dry_run_leaves_the_reports_of_the_last_session_alone(nights):
     suite = nights.suite
     suite.run(*nights.usual("tonight"), "--dlperf-json", "it.json")
     before = (suite.path / "it.json").read_bytes()

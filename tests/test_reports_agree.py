@@ -1,7 +1,5 @@
 """The reports of one session say the same of a case, by the same names."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import xml.etree.ElementTree as ET
@@ -9,7 +7,6 @@ from contextlib import closing
 
 import pytest
 from nights import Nights
-from suites import Suite
 
 pytestmark = pytest.mark.in_process
 
@@ -17,7 +14,7 @@ ONE, TWO = "tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g"
 
 
 @pytest.mark.usefixtures("with_benchmark")
-def test_machine_readable_reports_have_one_word_for_a_number(suite: Suite) -> None:
+def test_machine_readable_reports_have_one_word_for_a_number(suite):
     """With pooled sessions the reference is another number than the accepted one."""
     nights = Nights(suite)
     nights.accept(*(nights.numbers(f"accepted {night}") for night in range(6)))

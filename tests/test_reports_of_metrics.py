@@ -1,14 +1,11 @@
 """Metrics that a user declares in a system file, in every report of a session."""
 
-from __future__ import annotations
-
 import json
 import re
 import xml.etree.ElementTree as ET
 
 import pytest
 from nights import Nights
-from suites import Suite
 
 pytestmark = pytest.mark.in_process
 
@@ -22,7 +19,7 @@ PATTERN = "'max allocated: (?P<value>[0-9.]+) MB'"
 
 
 @pytest.fixture
-def nights(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Nights:
+def nights(suite, monkeypatch):
     """A system that declares two metrics, with accepted numbers of a usual night."""
     monkeypatch.setenv("COLUMNS", "120")
     found = Nights(suite)
@@ -31,12 +28,12 @@ def nights(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Nights:
     return found
 
 
-def memory(megabytes: float) -> str:
+def memory(megabytes):
     """What a log says of it."""
     return f"max allocated: {megabytes} MB\n"
 
 
-def failure_of(text: str, test: str) -> str:
+def failure_of(text, test):
     """The message of a test's failure: a line, and the indented ones below it."""
     found = re.search(
         rf"^_+ {re.escape(test)} _+\n(?:\[gw.*\n)?(.*\n(?:  .*\n)*)", text, re.MULTILINE
@@ -45,7 +42,7 @@ def failure_of(text: str, test: str) -> str:
     return found[1]
 
 
-def properties(suite: Suite, test: str) -> dict[str, str]:
+def properties(suite, test):
     """The properties of a test in JUnit's file."""
     root = ET.parse(suite.path / "junit.xml").getroot()  # noqa: S314 - pytest has written it
     [element] = [one for one in root.iter("testcase") if one.get("name") == test]
@@ -54,8 +51,8 @@ def properties(suite: Suite, test: str) -> dict[str, str]:
 
 @pytest.mark.usefixtures("with_benchmark")
 def test_more_memory_is_red_in_every_report_while_the_throughput_passes(
-    suite: Suite, nights: Nights, monkeypatch: pytest.MonkeyPatch, workers: list[str]
-) -> None:
+    suite, nights, monkeypatch, workers
+):
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
 
     result = suite.run(
@@ -112,9 +109,7 @@ def test_more_memory_is_red_in_every_report_while_the_throughput_passes(
     assert "Recorded, judged by no test" in page
 
 
-def test_what_no_test_judges_stands_with_the_first_metric_in_junit(
-    suite: Suite, nights: Nights
-) -> None:
+def test_what_no_test_judges_stands_with_the_first_metric_in_junit(suite, nights):
     suite.run(*nights.usual("accepted", printed=memory(14212)), "--junitxml=junit.xml")
 
     told = properties(suite, f"test_throughput[{TWO}]")
@@ -127,7 +122,7 @@ def test_what_no_test_judges_stands_with_the_first_metric_in_junit(
     assert not any("peak_memory" in name for name in told), "it has a test of its own"
 
 
-def test_a_metric_that_vanished_says_what_was_looked_for(suite: Suite, nights: Nights) -> None:
+def test_a_metric_that_vanished_says_what_was_looked_for(suite, nights):
     result = suite.run(*nights.usual("tonight"), "--junitxml=junit.xml")
 
     failure = failure_of(result.stdout.str(), f"test_metric[{TWO}-peak_memory]")
@@ -141,7 +136,7 @@ def test_a_metric_that_vanished_says_what_was_looked_for(suite: Suite, nights: N
     assert "dlperf.peak_memory.median" not in told
 
 
-def test_new_numbers_of_all_metrics_are_one_row_each_case(suite: Suite) -> None:
+def test_new_numbers_of_all_metrics_are_one_row_each_case(suite):
     nights = Nights(suite)
     nights.declare(METRICS)
 
@@ -155,7 +150,7 @@ def test_new_numbers_of_all_metrics_are_one_row_each_case(suite: Suite) -> None:
     )
 
 
-def test_a_run_that_is_not_sound_is_told_once_for_all_metrics(suite: Suite, nights: Nights) -> None:
+def test_a_run_that_is_not_sound_is_told_once_for_all_metrics(suite, nights):
     arguments = nights.usual("tonight", printed=memory(14212))
     log = suite.path / "nights" / "tonight" / "1n2g" / "mlp_b4_fp32_3.log"
     log.write_text(log.read_text(encoding="utf-8").replace("loss=6.9078", "loss=nan"))

@@ -1,20 +1,16 @@
 """The results files of sessions: their numbers and nulls."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from datetime import datetime
-from typing import Any
 
 import pytest
-from suites import Suite
 from trainers import CASES, TinySystem
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.in_process]
 
 
-def test_a_session_that_accepts_and_one_that_compares(suite: Suite, workers: list[str]) -> None:
+def test_a_session_that_accepts_and_one_that_compares(suite, workers):
     TinySystem(suite)
     select = ["-k", "tiny", *workers]
 
@@ -43,7 +39,7 @@ def test_a_session_that_accepts_and_one_that_compares(suite: Suite, workers: lis
             assert run["metrics"]["throughput"] > 0
 
 
-def test_what_was_not_measured_is_null(suite: Suite) -> None:
+def test_what_was_not_measured_is_null(suite):
     _, results = suite.judge("-k", "paddle-resnet50-fp32-b128-4n8g")
 
     [case] = results["cases"]
@@ -56,7 +52,7 @@ def test_what_was_not_measured_is_null(suite: Suite) -> None:
         assert [found[key] for key in ("median", "mean", "spread", "accepted")] == [None] * 4
 
 
-def test_selected_cases_appear_even_when_the_session_stops_before_them(suite: Suite) -> None:
+def test_selected_cases_appear_even_when_the_session_stops_before_them(suite):
     TinySystem(suite)
 
     result, results = suite.judge("-k", "throughput and tiny", "-x", cluster="local")
@@ -68,7 +64,7 @@ def test_selected_cases_appear_even_when_the_session_stops_before_them(suite: Su
     ]  # fmt: skip
 
 
-def test_the_file_is_strict_json_whatever_the_logs_hold(suite: Suite) -> None:
+def test_the_file_is_strict_json_whatever_the_logs_hold(suite):
     folder = suite.path / "logs" / "1n1g"
     folder.mkdir(parents=True)
     text = "".join(
@@ -81,7 +77,7 @@ def test_the_file_is_strict_json_whatever_the_logs_hold(suite: Suite) -> None:
 
     suite.judge("--dlperf-logs", "paddle-resnet50=logs", "-k", "fp32-b128-1n1g and paddle")
 
-    def refuse(constant: str) -> Any:
+    def refuse(constant):
         raise AssertionError(constant)
 
     results = json.loads(file.read_text(encoding="utf-8"), parse_constant=refuse)
@@ -90,7 +86,7 @@ def test_the_file_is_strict_json_whatever_the_logs_hold(suite: Suite) -> None:
     assert (run["status"], run["metrics"]) == ("invalid", {})
 
 
-def test_the_results_are_the_same_with_and_without_workers(suite: Suite) -> None:
+def test_the_results_are_the_same_with_and_without_workers(suite):
     TinySystem(suite)
     found = []
     for arguments in ([], ["-n", "2"]):
@@ -106,14 +102,14 @@ def test_the_results_are_the_same_with_and_without_workers(suite: Suite) -> None
     assert found[0] == found[1]
 
 
-def test_a_link_is_followed(suite: Suite) -> None:
+def test_a_link_is_followed(suite):
     (suite.path / "link.json").symlink_to("target.json")
     suite.run("-k", "paddle and 1n1g", "--dlperf-json", "link.json")
     assert (suite.path / "link.json").is_symlink()
     assert json.loads((suite.path / "target.json").read_text(encoding="utf-8"))["schema"] == 3
 
 
-def committed(suite: Suite) -> str:
+def committed(suite):
     """Put the suite under Git and give the commit, as short as it is told."""
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
     for words in (["init", "-q"], ["add", "bench_tests"], ["commit", "-qm", "suite"]):
@@ -122,9 +118,7 @@ def committed(suite: Suite) -> str:
     return subprocess.check_output(words, cwd=suite.path, text=True).strip()
 
 
-def test_what_was_launched_names_its_commit_and_the_run_of_the_ci(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_launched_names_its_commit_and_the_run_of_the_ci(suite, monkeypatch):
     TinySystem(suite)
     commit = committed(suite)
     monkeypatch.setenv("GITLAB_CI", "true")
@@ -136,7 +130,7 @@ def test_what_was_launched_names_its_commit_and_the_run_of_the_ci(
     assert results["environment"]["ci_run"] == "https://ci.example/jobs/7"
 
 
-def test_logs_may_be_of_any_commit(suite: Suite) -> None:
+def test_logs_may_be_of_any_commit(suite):
     committed(suite)
     logs = suite.path / "logs"
     logs.mkdir()

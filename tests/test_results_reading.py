@@ -1,14 +1,11 @@
 """Results files are read back as they were written, and what is none is refused in a line."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping
 from copy import deepcopy
 from datetime import date
 from enum import Enum
-from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -19,7 +16,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from nights import Nights
 from results_makers import MEMORY, measured_case, session, unmeasured_case
-from suites import Suite
 from trainers import TinySystem
 
 from pytest_dlperf.model.case import Case, Topology
@@ -52,7 +48,7 @@ LOSS = Metric(
 )
 
 
-def plain_session() -> dict[str, Any]:
+def plain_session():
     """What a file holds: two cases that were measured, and one whose reference alone was."""
     bert = unmeasured_case(BERT, Verdict.SKIPPED, "no logs")
     bert = replace(bert, reference=measured_case(BERT.replace("2n8g", "1n1g"), 60.5).measurement)
@@ -61,17 +57,16 @@ def plain_session() -> dict[str, Any]:
     )
     eight = measured_case(EIGHT, 2600.0, 2610.5, 2590.0)
     eight = replace(eight, reference=one.measurement)
-    content: dict[str, Any] = json.loads(to_json(session(one, eight, bert)))
-    return content
+    return json.loads(to_json(session(one, eight, bert)))
 
 
-def written(folder: Path, content: dict[str, Any] | bytes) -> Path:
+def written(folder, content):
     file = folder / "results.json"
     file.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     return file
 
 
-def refused(file: Path) -> str:
+def refused(file):
     """The message that a file is refused with, without the file's name at its beginning."""
     with pytest.raises(ResultsFileError) as caught:
         read_results(file)
@@ -109,7 +104,7 @@ probes = st.builds(
     topology=st.just(Topology(1, 4)),
     reference_topology=st.none(),
 )
-KNOWN: dict[Any, st.SearchStrategy[Any]] = {
+KNOWN = {
     str: texts,
     int: st.integers(0, 400),
     float: numbers,
@@ -121,7 +116,7 @@ KNOWN: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
-def some(kind: Any, **known: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def some(kind, **known):
     """Values of a type as its fields say, so of new fields too; those of ``known`` as given."""
     arguments = get_args(kind)
     origin = get_origin(kind)
@@ -151,9 +146,7 @@ times = st.just("2026-11-20T22:00:00+01:00")
 @pytest.mark.slow
 @given(results=some(Results, started=times, ended=st.none() | times))
 @settings(suppress_health_check=list(HealthCheck), max_examples=60)
-def test_what_is_written_obeys_the_schema_and_is_read_back(
-    results: Results, tmp_path: Path
-) -> None:
+def test_what_is_written_obeys_the_schema_and_is_read_back(results, tmp_path):
     file = tmp_path / "results.json"
     write_json(file, results)
 
@@ -164,12 +157,12 @@ def test_what_is_written_obeys_the_schema_and_is_read_back(
     assert to_json(read) == file.read_bytes()
 
 
-def read_back(suite: Suite, results: dict[str, Any]) -> None:
+def read_back(suite, results):
     VALIDATOR.validate(results)
     assert json.loads(to_json(read_results(suite.path / "results.json"))) == results
 
 
-def test_a_session_from_logs_is_read_back(suite: Suite) -> None:
+def test_a_session_from_logs_is_read_back(suite):
     nights = Nights(suite)
     suite.judge(*nights.usual("first"), "--dlperf-create-baselines", cluster="local")
     stray = suite.path / "nights" / "tonight" / "1n1g" / "mlp_b4_fp32_x.log"
@@ -192,7 +185,7 @@ def test_a_session_from_logs_is_read_back(suite: Suite) -> None:
 
 
 @pytest.mark.ci
-def test_runs_in_turn_and_failed_attempts_are_read_back(suite: Suite) -> None:
+def test_runs_in_turn_and_failed_attempts_are_read_back(suite):
     tiny = TinySystem(suite, topologies=["1n1g"], launch=["retries: 1"])
     tiny.behave("0.01 die-once-at-5")
     _, results = suite.judge("-k", "tiny", "--dlperf-create-baselines", cluster="local")
@@ -215,7 +208,7 @@ def test_runs_in_turn_and_failed_attempts_are_read_back(suite: Suite) -> None:
 # ------------------------------------------------------------------- what programs find
 
 
-def test_what_is_derived_stands_beside_what_it_is_derived_from() -> None:
+def test_what_is_derived_stands_beside_what_it_is_derived_from():
     one, eight, bert = plain_session()["cases"]
     words = ("id", "system", "framework", "model", "precision", "batch", "topology")
     assert [one[word] for word in words] == [
@@ -238,7 +231,7 @@ def test_what_is_derived_stands_beside_what_it_is_derived_from() -> None:
     assert (bert["measurement"], bert["metrics"]["throughput"]["reason"]) == (None, "no logs")
 
 
-def test_every_field_is_described_and_others_are_allowed() -> None:
+def test_every_field_is_described_and_others_are_allowed():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     kinds = {name: kind for name, kind in SCHEMA["$defs"].items() if "properties" in kind}
     assert {"ResultsFile", "CaseEntry", "Run", "Judgement", "LaunchFacts"} <= set(kinds)
@@ -249,7 +242,7 @@ def test_every_field_is_described_and_others_are_allowed() -> None:
     assert '"additionalProperties": false' not in json.dumps(SCHEMA)
 
 
-def test_values_that_break_the_schema_are_found_by_it() -> None:
+def test_values_that_break_the_schema_are_found_by_it():
     content = plain_session()
     for path, value in (
         (("cases", 0, "measurement", "runs", 0, "metrics", "throughput"), "fast"),
@@ -257,7 +250,7 @@ def test_values_that_break_the_schema_are_found_by_it() -> None:
         (("cases", 0, "measurement", "runs", 0, "steps"), -1),
         (("estimator",), None),
     ):
-        broken: Any = deepcopy(content)
+        broken = deepcopy(content)
         *above, key = path
         holder = broken
         for step in above:
@@ -267,7 +260,7 @@ def test_values_that_break_the_schema_are_found_by_it() -> None:
             VALIDATOR.validate(broken)
 
 
-def everywhere(value: Any, *, by_name: bool = False) -> Any:
+def everywhere(value, *, by_name=False):
     """The same with a field more in each object whose keys are no names."""
     if isinstance(value, dict):
         is_free = by_name or all(isinstance(item, str) for item in value.values())
@@ -278,7 +271,7 @@ def everywhere(value: Any, *, by_name: bool = False) -> Any:
     return [everywhere(item) for item in value] if isinstance(value, list) else value
 
 
-def test_unknown_fields_are_left_out(tmp_path: Path) -> None:
+def test_unknown_fields_are_left_out(tmp_path):
     content = plain_session()
     read = read_results(written(tmp_path, everywhere(content)))
     assert json.loads(to_json(read))["cases"] == content["cases"]
@@ -287,7 +280,7 @@ def test_unknown_fields_are_left_out(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------- what is refused
 
 
-def test_the_place_of_a_mistake_is_named(tmp_path: Path) -> None:
+def test_the_place_of_a_mistake_is_named(tmp_path):
     content = plain_session()
     content["cases"][1]["measurement"]["runs"][0]["run"] = "1"
     assert refused(written(tmp_path, content)) == (
@@ -312,21 +305,19 @@ def test_the_place_of_a_mistake_is_named(tmp_path: Path) -> None:
     ],
     ids=["empty", "cut", "image", "deep", "deeper", "no keys", "schema", "half", "nan", "time"],
 )  # fmt: skip
-def test_what_is_no_results_file_is_refused_in_a_line(
-    tmp_path: Path, content: bytes, message: str
-) -> None:
+def test_what_is_no_results_file_is_refused_in_a_line(tmp_path, content, message):
     told = refused(written(tmp_path, content))
     assert told.startswith(f"is no results file of schema 3: {message}")
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_told(tmp_path):
     assert refused(tmp_path / "none.json") == "cannot be read: No such file or directory"
     assert refused(tmp_path) == "cannot be read: Is a directory"
     os.mkfifo(tmp_path / "pipe")
     assert refused(tmp_path / "pipe") == "cannot be read: it is not a regular file"
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def places(value, path=()):
     """The places of all values in a document, objects and lists too."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     found = []
@@ -337,17 +328,17 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-ODD: list[Any] = [
+ODD = [
     None, True, -1, 0, 1.5, 10**30, "", "\x1b[31m", "\ud800", [], {}, [[]], [None], {"\n": {}},
 ]  # fmt: skip
 
 
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
-def test_whatever_stands_in_a_place_is_read_or_refused(data: st.DataObject, tmp_path: Path) -> None:
+def test_whatever_stands_in_a_place_is_read_or_refused(data, tmp_path):
     content = plain_session()
     *above, key = data.draw(st.sampled_from(places(content)))
-    holder: Any = content
+    holder = content
     for step in above:
         holder = holder[step]
     holder[key] = data.draw(st.sampled_from(ODD))
@@ -360,7 +351,7 @@ def test_whatever_stands_in_a_place_is_read_or_refused(data: st.DataObject, tmp_
 # ------------------------------------------------------------------------- half characters
 
 
-def test_half_a_character_is_escaped() -> None:
+def test_half_a_character_is_escaped():
     result = measured_case(ONE, 350.1)
     odd = replace(
         result, unfinished=("\ud800", "a"), accepted={"\udcff": result.accepted["throughput"]}
@@ -381,9 +372,7 @@ launch: {devices: cpu, command: ["true"]}
 """
 
 
-def test_a_log_that_says_half_a_character_costs_no_results(
-    suite: Suite, workers: list[str]
-) -> None:
+def test_a_log_that_says_half_a_character_costs_no_results(suite, workers):
     suite.system_file(DISK, "disk-write.yaml")
     (suite.path / "log").write_text('{"disk": {"\\ud800": 1}}', encoding="utf-8")
 
@@ -402,7 +391,7 @@ def test_own(dlperf_case, dlperf_measure):
 """
 
 
-def test_a_test_that_says_half_a_character_costs_no_results(suite: Suite) -> None:
+def test_a_test_that_says_half_a_character_costs_no_results(suite):
     TinySystem(suite, topologies=["1n1g"])
     (suite.path / "bench_tests" / "test_own.py").write_text(OWN_TEST, encoding="utf-8")
 

@@ -1,12 +1,8 @@
 """The schemas of YAML files: what editors say of a file."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -19,7 +15,7 @@ from pytest_dlperf.config.extends import SHIPPED
 ROOT = Path(__file__).parent.parent
 
 
-def as_json(value: Any) -> Any:
+def as_json(value):
     """What an editor sees in place of what YAML 1.1 has beside: text keys, dates as text."""
     if isinstance(value, dict):
         return {str(key): as_json(item) for key, item in value.items()}
@@ -31,18 +27,18 @@ def as_json(value: Any) -> Any:
 VALIDATORS = {name: jsonschema.Draft202012Validator(one) for name, one in schemas().items()}
 
 
-def oracle(text: str, name: str) -> list[str]:
+def oracle(text, name):
     """What the jsonschema package finds."""
     document = as_json(yaml.load(text, yaml.CSafeLoader))
     return [f"{it.json_path}: {it.message}" for it in VALIDATORS[name].iter_errors(document)]
 
 
 @pytest.mark.parametrize("name", schemas())
-def test_a_schema_is_one(name: str) -> None:
+def test_a_schema_is_one(name):
     jsonschema.Draft202012Validator.check_schema(json.loads(schema_text(name)))
 
 
-def rules(node: Any) -> Iterator[dict[str, Any]]:
+def rules(node):
     if isinstance(node, dict):
         yield node
         for item in node.values():
@@ -53,7 +49,7 @@ def rules(node: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", schemas())
-def test_every_key_is_described_for_editors(name: str) -> None:
+def test_every_key_is_described_for_editors(name):
     for rule in rules(schemas()[name]):
         for key, said in rule.get("properties", {}).items():
             assert said["description"].endswith("."), key
@@ -68,9 +64,7 @@ def test_every_key_is_described_for_editors(name: str) -> None:
     ],
     ids=lambda value: value.name if isinstance(value, Path) else "",
 )
-def test_the_files_of_the_project_are_good_to_editors_and_name_their_schema(
-    file: Path, name: str
-) -> None:
+def test_the_files_of_the_project_are_good_to_editors_and_name_their_schema(file, name):
     text = file.read_text(encoding="utf-8")
     assert oracle(text, name) == []
     way = text.splitlines()[0].removeprefix("# yaml-language-server: $schema=")
@@ -79,13 +73,13 @@ def test_the_files_of_the_project_are_good_to_editors_and_name_their_schema(
 
 
 @pytest.mark.parametrize("file", sorted(SHIPPED.glob("*.yaml")), ids=lambda file: file.name)
-def test_the_systems_that_ship_are_good_to_editors(file: Path) -> None:
+def test_the_systems_that_ship_are_good_to_editors(file):
     """They lack what a file says that extends one."""
     assert oracle(f"extends: x\n{file.read_text(encoding='utf-8')}", "system") == []
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_file_with_most_keys_is_good_to_editors(name: str) -> None:
+def test_a_file_with_most_keys_is_good_to_editors(name):
     assert oracle(DOCUMENTS[name], name) == []
 
 
@@ -105,12 +99,12 @@ def test_a_file_with_most_keys_is_good_to_editors(name: str) -> None:
         ("system", "model: resnet50\n", ""),
     ],
 )
-def test_a_mistake_is_one_to_editors(name: str, old: str, new: str) -> None:
+def test_a_mistake_is_one_to_editors(name, old, new):
     assert DOCUMENTS[name].count(old) >= 1
     assert oracle(DOCUMENTS[name].replace(old, new, 1), name)
 
 
-def test_what_is_left_when_entries_are_deleted_is_no_mistake() -> None:
+def test_what_is_left_when_entries_are_deleted_is_no_mistake():
     head = DOCUMENTS["baselines"].partition("entries:")[0]
     for rest in (
         "entries:\n",

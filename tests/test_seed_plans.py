@@ -1,10 +1,6 @@
 """What the plans of the original benchmark's systems execute, held against its own settings."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 import pytest
 from hypothesis import given
@@ -14,24 +10,24 @@ from msgspec.structs import replace
 from pytest_dlperf.config.assignments import parse_assignment
 from pytest_dlperf.config.launch_keys import Devices, StartOn, VariableKind
 from pytest_dlperf.config.launch_variables import resolve
-from pytest_dlperf.config.systems import System, load_systems
+from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run
+from pytest_dlperf.launch.plan import Node, plan_run
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case, Topology
 from pytest_dlperf.model.errors import CannotMeasureError
 
 FOLDER = Path(__file__).parent.parent / "bench_tests" / "systems"
-TRAINERS: Final = FOLDER.parent / "trainers"
-SYSTEMS: Final = load_systems(sorted(FOLDER.glob("*.yaml")), BUILTIN_FORMATS)
-SEEDS: Final = (
+TRAINERS = FOLDER.parent / "trainers"
+SYSTEMS = load_systems(sorted(FOLDER.glob("*.yaml")), BUILTIN_FORMATS)
+SEEDS = (
     "paddle-resnet50",
     "ngc_pytorch-resnet50",
     "pytorch-resnet50",
     "paddle-arcface_r50",
     "tensorflow-bert_base",
 )
-TOPOLOGIES: Final = ("1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g")
-SET: Final[Mapping[str, Mapping[str, str]]] = {
+TOPOLOGIES = ("1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g")
+SET = {
     "paddle-resnet50": {"checkout": "/paddle", "data": "/imagenet", "dali_extra": "/dali"},
     "ngc_pytorch-resnet50": {"checkout": "/ngc", "data": "/imagenet"},
     "pytorch-resnet50": {"checkout": "/examples", "data": "/imagenet"},
@@ -39,10 +35,10 @@ SET: Final[Mapping[str, Mapping[str, str]]] = {
     "tensorflow-bert_base": {"checkout": "/tf", "data": "/wiki", "bert_config": "/bert.json"},
 }
 # The addresses of the original cluster; ports that differ show whose port is meant.
-ADDRESSES: Final = ("10.11.0.2", "10.11.0.3", "10.11.0.4", "10.11.0.5")
+ADDRESSES = ("10.11.0.2", "10.11.0.3", "10.11.0.4", "10.11.0.5")
 
 
-def nodes_of(case: Case, addresses: Sequence[str] = ADDRESSES) -> tuple[Node, ...]:
+def nodes_of(case, addresses=ADDRESSES):
     return tuple(
         Node(
             host=f"v100-{rank}",
@@ -57,11 +53,11 @@ def nodes_of(case: Case, addresses: Sequence[str] = ADDRESSES) -> tuple[Node, ..
 
 
 def plan(
-    case: Case,
-    *more: str,
-    addresses: Sequence[str] = ADDRESSES,
-    given_values: Mapping[str, str] | None = None,
-) -> tuple[NodeCommand, ...]:
+    case,
+    *more,
+    addresses=ADDRESSES,
+    given_values=None,
+):
     system = SYSTEMS[case.system]
     assert system.launch is not None
     values = SET[case.system] if given_values is None else given_values
@@ -83,14 +79,14 @@ def plan(
     )
 
 
-def cases_of(system: System) -> list[Case]:
+def cases_of(system):
     """Every training of a system at every topology, published or not."""
     variants = dict.fromkeys(replace(case, topology=SINGLE_DEVICE) for case in system.cases)
     topologies = [Topology.parse(text) for text in TOPOLOGIES]
     return [replace(one, topology=topology) for one in variants for topology in topologies]
 
 
-def each_case_of(name: str) -> pytest.MarkDecorator:
+def each_case_of(name):
     cases = cases_of(SYSTEMS[name])
     return pytest.mark.parametrize("case", cases, ids=[case.id for case in cases])
 
@@ -100,9 +96,9 @@ each_case = pytest.mark.parametrize(
 )
 
 
-def flags(arguments: Sequence[str]) -> dict[str, str]:
+def flags(arguments):
     """The options of a command line: ``--a=b``, ``--a b`` and ``--a`` alone; each stands once."""
-    found: dict[str, str] = {}
+    found = {}
     for argument, behind in zip(arguments, [*arguments[1:], "-"], strict=False):
         if not argument.startswith("-") or argument.lstrip("-")[:1].isdigit():
             continue
@@ -115,18 +111,18 @@ def flags(arguments: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def check(arguments: Sequence[str], expected: Mapping[str, str]) -> None:
+def check(arguments, expected):
     """The command line has exactly these options with these values."""
     assert flags(arguments) == dict(expected)
 
 
-def sizes(case: Case) -> tuple[int, int, int, int]:
+def sizes(case):
     """Batch per device, devices per node, nodes, and batch of all nodes."""
     nodes, devices = case.topology.nodes, case.topology.devices_per_node
     return case.batch_per_replica, devices, nodes, case.batch_per_replica * devices * nodes
 
 
-def rate(batch_per_node: int) -> str:
+def rate(batch_per_node):
     """A thousandth of the batch, as the original's awk prints it."""
     return f"{batch_per_node / 1000:g}"
 
@@ -135,7 +131,7 @@ def rate(batch_per_node: int) -> str:
 
 
 @each_case_of("paddle-resnet50")
-def test_paddle_resnet50(case: Case) -> None:
+def test_paddle_resnet50(case):
     batch, devices, nodes, _ = sizes(case)
     is_fp16, with_dali = case.precision == "fp16", "dali" in case.options
     expected = {
@@ -200,7 +196,7 @@ def test_paddle_resnet50(case: Case) -> None:
 
 
 @each_case_of("ngc_pytorch-resnet50")
-def test_ngc_pytorch_resnet50(case: Case) -> None:
+def test_ngc_pytorch_resnet50(case):
     batch, devices, nodes, _ = sizes(case)
     for rank, node in enumerate(plan(case)):
         program = node.arguments.index("/ngc/main.py")
@@ -242,7 +238,7 @@ def test_ngc_pytorch_resnet50(case: Case) -> None:
         assert node.arguments[-1] == "/imagenet"
 
 
-def test_ngc_pytorch_in_mixed_precision_uses_amp() -> None:
+def test_ngc_pytorch_in_mixed_precision_uses_amp():
     case = Case.from_id("ngc_pytorch-resnet50-amp-b256-2n8g")
     fp32 = Case.from_id("ngc_pytorch-resnet50-fp32-b256-2n8g")
     for amp, without in zip(plan(case), plan(fp32), strict=True):
@@ -253,7 +249,7 @@ def test_ngc_pytorch_in_mixed_precision_uses_amp() -> None:
 
 
 @each_case_of("pytorch-resnet50")
-def test_pytorch_resnet50(case: Case) -> None:
+def test_pytorch_resnet50(case):
     batch, devices, nodes, _ = sizes(case)
     for rank, node in enumerate(plan(case)):
         with_dali = "dali" in case.options
@@ -284,12 +280,12 @@ def test_pytorch_resnet50(case: Case) -> None:
 
 
 @each_case_of("paddle-arcface_r50")
-def test_paddle_arcface_r50(case: Case) -> None:
+def test_paddle_arcface_r50(case):
     _, devices, nodes, _ = sizes(case)
     ids = ",".join(map(str, range(devices)))
     for rank, node in enumerate(plan(case)):
         if case.topology.world_size == 1:
-            expected: tuple[str, ...] = (str(TRAINERS / "plsc_train.py"), "--loss_type=arcface")
+            expected = (str(TRAINERS / "plsc_train.py"), "--loss_type=arcface")
         else:
             expected = (
                 "-m",
@@ -306,7 +302,7 @@ def test_paddle_arcface_r50(case: Case) -> None:
 
 
 @each_case_of("tensorflow-bert_base")
-def test_tensorflow_bert_base(case: Case) -> None:
+def test_tensorflow_bert_base(case):
     _, devices, nodes, global_batch = sizes(case)
     with_xla = "xla" in case.options
     environment = {
@@ -356,7 +352,7 @@ def test_tensorflow_bert_base(case: Case) -> None:
 
 
 @each_case
-def test_every_node_has_its_own_command_and_log(case: Case) -> None:
+def test_every_node_has_its_own_command_and_log(case):
     commands = plan(case)
     assert [command.node_rank for command in commands] == list(range(case.topology.nodes))
     assert [command.host for command in commands] == [node.host for node in nodes_of(case)]
@@ -367,17 +363,15 @@ def test_every_node_has_its_own_command_and_log(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_a_seed_runs_on_gpus_of_every_node_with_pauses_as_long_as_the_original_s(name: str) -> None:
+def test_a_seed_runs_on_gpus_of_every_node_with_pauses_as_long_as_the_original_s(name):
     spec = SYSTEMS[name].launch
-    assert spec is not None
     assert (spec.devices, spec.start_on) == (Devices.GPU, StartOn.EVERY_NODE)
     assert (spec.pause_s, spec.run_to_end, spec.retries) == (20, False, 0)
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_folders_that_a_seed_needs_are_known_to_be_folders(name: str) -> None:
+def test_folders_that_a_seed_needs_are_known_to_be_folders(name):
     system = SYSTEMS[name]
-    assert system.launch is not None
     assert system.launch.variables["checkout"].kind is VariableKind.FOLDER
     for case in system.cases:
         needed = system.launch.variables_of(case)
@@ -387,16 +381,15 @@ def test_folders_that_a_seed_needs_are_known_to_be_folders(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_what_a_seed_needs_is_told_with_what_it_means_and_how_it_is_set(name: str) -> None:
+def test_what_a_seed_needs_is_told_with_what_it_means_and_how_it_is_set(name):
     system = SYSTEMS[name]
-    assert system.launch is not None
     with pytest.raises(CannotMeasureError) as caught:
         resolve(system.launch, name, [], case=system.cases[0])
     assert f"checkout ({system.launch.variables['checkout'].meaning})" in str(caught.value)
     assert f"--dlperf-set {name}.checkout=FOLDER" in str(caught.value)
 
 
-ROUGH: Final = (
+ROUGH = (
     "a b",
     "'",
     '"',
@@ -422,7 +415,7 @@ ROUGH: Final = (
 
 @pytest.mark.parametrize("rough", ROUGH)
 @pytest.mark.parametrize("name", SEEDS)
-def test_no_value_or_address_gets_out_of_its_argument(name: str, rough: str) -> None:
+def test_no_value_or_address_gets_out_of_its_argument(name, rough):
     for case in (SYSTEMS[name].cases[0], *cases_of(SYSTEMS[name])[-1:]):
         assert_same_shape(case, rough)
 
@@ -431,15 +424,15 @@ def test_no_value_or_address_gets_out_of_its_argument(name: str, rough: str) -> 
     name=st.sampled_from(SEEDS),
     rough=st.text(st.characters(exclude_characters="\0", codec="utf-8")),
 )
-def test_no_text_at_all_gets_out_of_its_argument(name: str, rough: str) -> None:
+def test_no_text_at_all_gets_out_of_its_argument(name, rough):
     assert_same_shape(cases_of(SYSTEMS[name])[-1], rough)
 
 
-def assert_same_shape(case: Case, rough: str) -> None:
+def assert_same_shape(case, rough):
     """With ``rough`` in every value and address, each argument differs by this text alone."""
     mark = "MARK"
 
-    def with_text(text: str) -> tuple[NodeCommand, ...]:
+    def with_text(text):
         values = dict.fromkeys(SET[case.system], f"/{text}")
         return plan(
             case,
@@ -450,7 +443,7 @@ def assert_same_shape(case: Case, rough: str) -> None:
     for plain, changed in zip(with_text(mark), with_text(rough), strict=True):
         brackets = f"[{rough}]:" if ":" in rough else f"{rough}:"
 
-        def expected(text: str, brackets: str = brackets) -> str:
+        def expected(text, brackets=brackets):
             return text.replace(f"{mark}:", brackets).replace(mark, rough)
 
         assert changed.arguments == tuple(expected(text) for text in plain.arguments)
@@ -460,7 +453,7 @@ def assert_same_shape(case: Case, rough: str) -> None:
 
 
 @each_case
-def test_extra_arguments_and_environment_reach_every_node(case: Case) -> None:
+def test_extra_arguments_and_environment_reach_every_node(case):
     name = case.system
     more = [f"{name}.extra_args=--flag 'two words'", f"{name}.env.NCCL_SOCKET_IFNAME=ib0"]
     for plain, node in zip(plan(case), plan(case, *more), strict=True):
@@ -470,9 +463,8 @@ def test_extra_arguments_and_environment_reach_every_node(case: Case) -> None:
         assert node.environment == {**plain.environment, "NCCL_SOCKET_IFNAME": "ib0"}
 
 
-def test_the_smoke_training_runs_on_any_machines_and_takes_a_network_interface() -> None:
+def test_the_smoke_training_runs_on_any_machines_and_takes_a_network_interface():
     system = SYSTEMS["pytorch-resnet18"]
-    assert system.launch is not None
     assert system.launch.devices is Devices.CPU
     case = Case.from_id("pytorch-resnet18-fp32-b8-2n1g")
     first, second = plan(case, "pytorch-resnet18.env.GLOO_SOCKET_IFNAME=eth0", given_values={})

@@ -7,41 +7,37 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 from clusters.ports import worker_number
 from clusters.processes import processes_with
-from clusters.ssh import SshHosts
 from seed_trainers.meeting import MEETINGS
 from seed_trainers.pace import FIRST_STEP, SPEED
-from suites import Suite
 
-from pytest_dlperf.config.systems import System, load_systems
+from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator
 
 pytestmark = pytest.mark.slow
 
-STAND_INS: Final = Path(__file__).parent / "seed_trainers"
-SCRIPT: Final = """\
+STAND_INS = Path(__file__).parent / "seed_trainers"
+SCRIPT = """\
 from seed_trainers.{module} import main
 
 if __name__ == "__main__":
     main()
 """
 # What the shipped program takes from TensorFlow's models and from absl.
-BERT: Final = {
+BERT = {
     "absl/__init__.py": "app, flags",
     "official/utils/misc/distribution_utils.py": "configure_cluster, get_distribution_strategy",
     "official/utils/misc/keras_utils.py": "set_session_config",
 }
-PLSC: Final = "from seed_trainers.plsc_entry import Entry\n\n__all__ = ['Entry']\n"
-PADDLE_LAUNCH: Final = ("paddle/distributed/launch.py", "paddle_launch")
+PLSC = "from seed_trainers.plsc_entry import Entry\n\n__all__ = ['Entry']\n"
+PADDLE_LAUNCH = ("paddle/distributed/launch.py", "paddle_launch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +54,7 @@ class Seed:
     """Whether the trainer never ends by itself."""
 
 
-SEEDS: Final = (
+SEEDS = (
     Seed(
         name="paddle-resnet50",
         programs=(PADDLE_LAUNCH, ("train.py", "paddle_resnet")),
@@ -88,7 +84,7 @@ SEEDS: Final = (
 )
 
 # What only the cases of some topologies of these systems would need; their plans are for all.
-NOT_PUBLISHED: Final = (
+NOT_PUBLISHED = (
     "    topologies: [1n1g, 1n4g, 1n8g]\n",
     """\
     topologies: [1n1g, 1n4g, 1n8g, 2n8g, 4n8g]
@@ -102,7 +98,7 @@ NOT_PUBLISHED: Final = (
 class Trainers:
     """The stand-ins of one system in a suite."""
 
-    def __init__(self, suite: Suite, seed: Seed) -> None:
+    def __init__(self, suite, seed):
         """Lay them out as a user would have them: the checkout, the data and whatever else."""
         self.suite = suite
         self.seed = seed
@@ -148,23 +144,23 @@ class Trainers:
             file.write_text(text.replace(*NOT_PUBLISHED), encoding="utf-8")
         self._lock_checkout()
 
-    def _lock_checkout(self) -> None:
+    def _lock_checkout(self):
         """Make the checkout read-only, as far as this user minds; and keep what it looks like."""
         folders = [self.checkout, *(path for path in self.checkout.rglob("*") if path.is_dir())]
         for folder in folders:
             folder.chmod(0o555)
         self._untouched = self._looks()
 
-    def _looks(self) -> dict[str, tuple[int, int]]:
+    def _looks(self):
         paths = [self.checkout, *self.checkout.rglob("*")]
         found = {str(path): path.lstat() for path in paths}
         return {path: (status.st_mtime_ns, status.st_size) for path, status in found.items()}
 
-    def check_checkout(self) -> None:
+    def check_checkout(self):
         """Nothing was left in the checkout, by whoever might have been able to."""
         assert self._looks() == self._untouched
 
-    def _write_programs(self) -> None:
+    def _write_programs(self):
         for path, module in self.seed.programs:
             program = self.checkout / path
             program.parent.mkdir(parents=True, exist_ok=True)
@@ -172,14 +168,14 @@ class Trainers:
         (self.checkout / STAND_INS.name).symlink_to(STAND_INS)
 
     @property
-    def system(self) -> System:
+    def system(self):
         file = self.suite.path / "bench_tests" / "systems" / f"{self.seed.name}.yaml"
         return load_systems([file], BUILTIN_FORMATS)[self.seed.name]
 
-    def cases(self) -> list[Case]:
+    def cases(self):
         """As few as have each topology, precision, batch and set of options; many nodes first."""
 
-        def values(case: Case) -> set[object]:
+        def values(case):
             return {str(case.topology), case.precision, case.batch_per_replica, tuple(case.options)}
 
         cases, chosen = self.system.cases[::-1], list[Case]()
@@ -189,7 +185,7 @@ class Trainers:
             missing -= values(chosen[-1])
         return chosen
 
-    def judge(self, cases: Sequence[Case], *arguments: str, cluster: str) -> dict[str, Any]:
+    def judge(self, cases, *arguments, cluster):
         """Launch the cases and give their results by id; all have to come out well."""
         selected = " or ".join(case.id for case in cases)
         settings = [text for one in self.set for text in ("--dlperf-set", one)]
@@ -202,21 +198,20 @@ class Trainers:
         assert result.ret == 0, reasons
         return {case["id"]: case for case in results["cases"]}
 
-    def meetings(self) -> list[dict[str, Any]]:
+    def meetings(self):
         """What the processes of each run have agreed on."""
         return [json.loads(line) for line in self._meetings.read_text().splitlines()]
 
-    def record(self, case: Case) -> dict[str, Any]:
+    def record(self, case):
         """The run's command.json."""
         [file] = (self.night / case.system).glob(
             f"{'+'.join(case.options) or '.'}/{case.topology}/"
             f"*_b{case.batch_per_replica}_{case.precision}_1/command.json"
         )
-        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return record
+        return json.loads(file.read_text(encoding="utf-8"))
 
 
-def value_of(arguments: Sequence[str], flag: str) -> str:
+def value_of(arguments, flag):
     """The value of an option, written ``--a=b`` or ``--a b``."""
     for argument, behind in zip(arguments, [*arguments[1:], ""], strict=True):
         if argument == flag:
@@ -226,7 +221,7 @@ def value_of(arguments: Sequence[str], flag: str) -> str:
     raise AssertionError(f"no {flag} in {arguments}")
 
 
-def expected_throughput(case: Case, estimator: Estimator) -> float:
+def expected_throughput(case, estimator):
     """What the stand-ins declare; where the published arithmetic takes the first step in, less."""
     nodes, devices = case.topology.nodes, case.topology.devices_per_node
     speed = SPEED * case.topology.world_size
@@ -237,15 +232,14 @@ def expected_throughput(case: Case, estimator: Estimator) -> float:
     return speed
 
 
-def throughput(judged: Mapping[str, Any]) -> float:
+def throughput(judged):
     """What the one run of a case came to."""
     [run] = judged["measurement"]["runs"]
     assert (run["status"], run["reason"] or "") == ("ok", ""), judged["id"]
-    number: float = run["metrics"]["throughput"]
-    return number
+    return run["metrics"]["throughput"]
 
 
-def check_commands(case: Case, nodes: Sequence[Mapping[str, Any]], hosts: Sequence[str]) -> None:
+def check_commands(case, nodes, hosts):
     """Each node was told who it is, where the others are, and its batch."""
     batch, devices = case.batch_per_replica, case.topology.devices_per_node
     several = case.topology.nodes > 1
@@ -280,14 +274,14 @@ def check_commands(case: Case, nodes: Sequence[Mapping[str, Any]], hosts: Sequen
 
 
 def check(  # noqa: PLR0913 - all that is held against each other
-    trainers: Trainers,
-    cases: Sequence[Case],
-    judged: Mapping[str, Any],
+    trainers,
+    cases,
+    judged,
     *,
-    estimator: Estimator,
-    hosts: Sequence[str],
-    launcher: str,
-) -> None:
+    estimator,
+    hosts,
+    launcher,
+):
     assert set(judged) == {case.id for case in cases}
     trainers.check_checkout()
     # As often as they were launched, and with flags that mean the same to the trainer.
@@ -320,7 +314,7 @@ def check(  # noqa: PLR0913 - all that is held against each other
                 assert left is None or not Path(left[0]).exists()
 
 
-SPAWNING: Final = """\
+SPAWNING = """\
 import multiprocessing
 from types import SimpleNamespace
 
@@ -340,7 +334,7 @@ def main():
 """
 
 
-def test_dali_reads_in_processes_that_the_example_spawns(tmp_path: Path) -> None:
+def test_dali_reads_in_processes_that_the_example_spawns(tmp_path):
     (tmp_path / "main.py").write_text(SPAWNING)
     program = STAND_INS.parent.parent / "bench_tests" / "trainers" / "imagenet_dali.py"
     environment = {"PYTHONPATH": f"{tmp_path}:{STAND_INS.parent}"}
@@ -360,9 +354,7 @@ def test_dali_reads_in_processes_that_the_example_spawns(tmp_path: Path) -> None
         for estimator in (Estimator if seed.goes_on else [Estimator.STEADY])
     ],
 )
-def test_a_seed_s_plan_drives_its_trainer_on_one_to_four_nodes(
-    suite: Suite, seed: Seed, estimator: Estimator, worker_id: str
-) -> None:
+def test_a_seed_s_plan_drives_its_trainer_on_one_to_four_nodes(suite, seed, estimator, worker_id):
     trainers = Trainers(suite, seed)
     cases = trainers.cases()
     if seed.goes_on and estimator is Estimator.STEADY:
@@ -396,9 +388,7 @@ def test_a_seed_s_plan_drives_its_trainer_on_one_to_four_nodes(
 
 @pytest.mark.ci
 @pytest.mark.parametrize("seed", [SEEDS[2]], ids=lambda seed: seed.name)
-def test_a_seed_s_plan_drives_its_trainer_over_ssh(
-    suite: Suite, seed: Seed, ssh_hosts: SshHosts
-) -> None:
+def test_a_seed_s_plan_drives_its_trainer_over_ssh(suite, seed, ssh_hosts):
     trainers = Trainers(suite, seed)
     cases = [case for case in trainers.cases() if str(case.topology) == "4n8g"][:1]
 
@@ -420,7 +410,7 @@ def test_a_seed_s_plan_drives_its_trainer_over_ssh(
     assert ssh_hosts.processes() == []
 
 
-def test_a_training_with_another_loss_than_the_case_s_is_refused(suite: Suite) -> None:
+def test_a_training_with_another_loss_than_the_case_s_is_refused(suite):
     """As by a script of one's own that reads its arguments wrong."""
     [seed] = [seed for seed in SEEDS if seed.name == "paddle-arcface_r50"]
     trainers = Trainers(suite, seed)

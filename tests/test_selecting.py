@@ -1,22 +1,19 @@
 """Picking cases out of the matrix by words and by exact values."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
-from suites import Suite
 
 from pytest_dlperf.model.case import Case
 
 pytestmark = pytest.mark.in_process
 
 
-def collected(suite: Suite, *arguments: str) -> dict[str, list[Case]]:
+def collected(suite, *arguments):
     """Cases by test function."""
     result = suite.run("--collect-only", "-q", *arguments)
     assert result.ret == 0
-    found: dict[str, list[Case]] = {}
+    found = {}
     for line in result.outlines:
         match = re.fullmatch(r"bench_tests/test_(\w+)\.py::test_\1\[(.+)\]", line)
         if match:
@@ -24,7 +21,7 @@ def collected(suite: Suite, *arguments: str) -> dict[str, list[Case]]:
     return found
 
 
-def test_the_published_matrix_is_complete(suite: Suite) -> None:
+def test_the_published_matrix_is_complete(suite):
     found = collected(suite, "--dlperf-cluster", "dlperf-v100")
 
     assert {name: len(cases) for name, cases in found.items()} == {"throughput": 115, "speedup": 94}
@@ -34,7 +31,7 @@ def test_the_published_matrix_is_complete(suite: Suite) -> None:
     }
 
 
-def test_a_corner_is_picked_by_words(suite: Suite) -> None:
+def test_a_corner_is_picked_by_words(suite):
     found = collected(suite, "-k", "bert and 4n8g")
 
     assert {name: len(cases) for name, cases in found.items()} == {"throughput": 11, "speedup": 11}
@@ -59,9 +56,7 @@ def test_a_corner_is_picked_by_words(suite: Suite) -> None:
         ),
     ],
 )
-def test_a_corner_is_picked_by_exact_values(
-    suite: Suite, expression: str, count: int, of: dict[str, object]
-) -> None:
+def test_a_corner_is_picked_by_exact_values(suite, expression, count, of):
     found = collected(suite, "-m", expression)["throughput"]
 
     assert len(found) == count
@@ -69,7 +64,7 @@ def test_a_corner_is_picked_by_exact_values(
         assert {name: getattr(case, name) for name in of} == of
 
 
-def test_the_smoke_cases_have_their_marker(suite: Suite) -> None:
+def test_the_smoke_cases_have_their_marker(suite):
     found = collected(suite, "-m", "smoke")
 
     assert [str(case.topology) for case in found["throughput"]] == ["1n1g", "1n2g", "2n1g"]
@@ -80,13 +75,13 @@ def test_the_smoke_cases_have_their_marker(suite: Suite) -> None:
     "word",
     ["paddle", "tensorflow", "pytorch", "ngc", "resnet50", "bert", "arcface", "fp32", "fp16"],
 )
-def test_no_file_function_or_marker_name_meddles_with_words(suite: Suite, word: str) -> None:
+def test_no_file_function_or_marker_name_meddles_with_words(suite, word):
     for cases in collected(suite, "-k", word).values():
         for case in cases:
             assert word in case.id
 
 
-def test_a_user_can_write_a_third_test(suite: Suite) -> None:
+def test_a_user_can_write_a_third_test(suite):
     (suite.path / "bench_tests" / "test_own.py").write_text(
         "def test_is_measured(dlperf_case, dlperf_measure):\n"
         "    assert dlperf_measure(dlperf_case).samples('throughput').median > 0\n",
@@ -99,7 +94,7 @@ def test_a_user_can_write_a_third_test(suite: Suite) -> None:
     result.assert_outcomes(passed=3)
 
 
-def test_another_plugin_can_add_systems_and_log_formats(suite: Suite) -> None:
+def test_another_plugin_can_add_systems_and_log_formats(suite):
     extra = suite.path / "elsewhere.yaml"
     extra.write_text(
         "framework: other\nmodel: net\nunit: images/s\nlog: {name: net, format: theirs}\n"
@@ -120,12 +115,10 @@ def test_another_plugin_can_add_systems_and_log_formats(suite: Suite) -> None:
     ]
 
 
-def test_selecting_by_a_metric_looks_at_each_test_a_few_times(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_selecting_by_a_metric_looks_at_each_test_a_few_times(suite, monkeypatch):
     hashed = 0
 
-    def counted(item: pytest.Item) -> int:
+    def counted(item):
         nonlocal hashed
         hashed += 1
         return hash(item.nodeid)

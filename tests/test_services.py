@@ -1,7 +1,5 @@
 """OpenMetrics: what was measured whole, and nothing else as good."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 
@@ -17,18 +15,17 @@ from results_makers import (
     unmeasured_case,
     with_judgement,
 )
-from suites import Suite
 
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.model.results import CaseResult, Results, parse_time
+from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.reports.services import openmetrics
 
 CASE = "tiny-mlp-fp32-b4-1n2g"
 SAMPLE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (\S+)')
 
 
-def samples(results: Results) -> dict[tuple[str, ...], float]:
+def samples(results):
     """The values by gauge and labels, without those of the session."""
     *lines, end, rest = openmetrics(results).split("\n")
     assert (end, rest) == ("# EOF", "")
@@ -44,7 +41,7 @@ def samples(results: Results) -> dict[tuple[str, ...], float]:
     return found
 
 
-def night() -> Results:
+def night():
     """A loss of throughput by 10 %, and of memory by 5 %: that is better when low."""
     case = measured_case(CASE, 90.0, 89.0, 92.0, more={MEMORY: (840.0, 840.0, 840.0)}, speedup=1.5)
     for metric, accepted, difference in (
@@ -59,7 +56,7 @@ def night() -> Results:
     return make.session(case)
 
 
-def test_each_number_is_a_gauge() -> None:
+def test_each_number_is_a_gauge():
     found = samples(night())
     assert found["dlperf_value", CASE, "throughput", "images/s"] == 90.0
     assert found["dlperf_reference", CASE, "throughput", "images/s"] == 100.0
@@ -74,7 +71,7 @@ def test_each_number_is_a_gauge() -> None:
 
 @pytest.mark.ci
 @pytest.mark.parametrize("cluster", ["office", 'a "b" \\ c\n# TYPE x\x00\x1b{} ☃', "\udcff"])
-def test_promtool_finds_no_fault(cluster: str) -> None:
+def test_promtool_finds_no_fault(cluster):
     text = openmetrics(replace(night(), cluster=cluster))
     done = subprocess.run(
         ["promtool", "check", "metrics"],  # noqa: S607 - where it is installed
@@ -90,7 +87,7 @@ def test_promtool_finds_no_fault(cluster: str) -> None:
     ("text", "written"),
     [('a"b', r"a\"b"), ("a\\b", r"a\\b"), ("a\nb", r"a\\nb"), ("a\0\udcff", r"a\\x00\\udcff")],
 )
-def test_labels_are_escaped(text: str, written: str) -> None:
+def test_labels_are_escaped(text, written):
     lines = openmetrics(replace(night(), cluster=text)).splitlines()
     [line] = [line for line in lines if line.startswith("dlperf_session_start")]
     assert f'{{cluster="{written}",estimator="steady"}}' in line
@@ -110,9 +107,7 @@ def test_labels_are_escaped(text: str, written: str) -> None:
          "not_measured"),
     ],
 )  # fmt: skip
-def test_what_was_not_measured_whole_is_exported_as_nothing_good(
-    case: CaseResult, verdict: str
-) -> None:
+def test_what_was_not_measured_whole_is_exported_as_nothing_good(case, verdict):
     found = samples(make.session(case))
     verdicts = {key[2]: key[3] for key in found if key[0] == "dlperf_verdict"}
     assert verdicts["throughput"] == verdict
@@ -122,14 +117,14 @@ def test_what_was_not_measured_whole_is_exported_as_nothing_good(
     assert not {key[0] for key in found} - {"dlperf_verdict", "dlperf_reference"}
 
 
-def test_an_interrupted_session_is_no_night() -> None:
+def test_an_interrupted_session_is_no_night():
     found = samples(replace(night(), interrupted=True))
     assert ("dlperf_session_start_timestamp_seconds",) not in found
     assert openmetrics(make.session()) == "# EOF\n"
 
 
 @pytest.mark.in_process
-def test_a_session_writes_them(suite: Suite) -> None:
+def test_a_session_writes_them(suite):
     suite.run(
         "-k", "paddle-resnet50 and throughput and 1n1g", "--dlperf-cluster=dlperf-v100",
         "--dlperf-openmetrics=out/it.prom",

@@ -1,19 +1,15 @@
 """A server and its client in one case, by a real server of the standard library."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 from clusters.processes import processes_with, wait_until
-from suites import Suite
 
-SERVER: Final = """\
+SERVER = """\
 import os, sys, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 port, behaviour = int(sys.argv[1]), sys.argv[2]
@@ -35,7 +31,7 @@ server = ThreadingHTTPServer(("127.0.0.1", port), Answers)
 print("bandwidth 1e9, says the server, which is ready", flush=True)
 server.serve_forever()
 """
-CLIENT: Final = """\
+CLIENT = """\
 import sys, urllib.request
 port, path = sys.argv[1:3]
 get = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
@@ -44,7 +40,7 @@ if path == "/fail":
 size = len(get(f"http://127.0.0.1:{port}{path}").read())
 print("bandwidth", float(size), flush=True)
 """
-SYSTEM: Final = """\
+SYSTEM = """\
 framework: http
 model: server
 repeats: 1
@@ -59,13 +55,11 @@ launch:
   command: ["{{python}}", {client}, "{{master_port}}", {path}]
 cases: [{{topologies: [1n1g]}}]
 """
-LINE: Final = "ready_line: 'ready$'"
-ADDRESS: Final = 'ready_address: "http://127.0.0.1:{master_port}/health"'
+LINE = "ready_line: 'ready$'"
+ADDRESS = 'ready_address: "http://127.0.0.1:{master_port}/health"'
 
 
-def write(
-    suite: Suite, *, ready: str = ADDRESS, behaviour: str = "serves", path: str = "/"
-) -> list[Path]:
+def write(suite, *, ready=ADDRESS, behaviour="serves", path="/"):
     """Write the system and its programs, which are returned."""
     files = [suite.path / "server.py", suite.path / "client.py"]
     for file, text in zip(files, (SERVER, CLIENT), strict=True):
@@ -76,7 +70,7 @@ def write(
     return files
 
 
-def run_of(suite: Suite) -> dict[str, Any]:
+def run_of(suite):
     """Run the case; its one run."""
     _, results = suite.judge("-k", "http-server", "--dlperf-repeats=1", cluster="local")
     [case] = results["cases"]
@@ -85,7 +79,7 @@ def run_of(suite: Suite) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("ready", [LINE, ADDRESS, 'ready_address: "127.0.0.1:{master_port}"'])
-def test_a_client_measures_a_server_that_is_ready(suite: Suite, ready: str) -> None:
+def test_a_client_measures_a_server_that_is_ready(suite, ready):
     files = write(suite, ready=ready)
     run = run_of(suite)
     assert run["status"] == "ok", run["reason"]
@@ -107,9 +101,7 @@ def test_a_client_measures_a_server_that_is_ready(suite: Suite, ready: str) -> N
         ("serves", "/fail", "ended with exit code 5 on node 0"),
     ],
 )
-def test_what_ends_first_is_told_and_nothing_is_left(
-    suite: Suite, behaviour: str, path: str, reason: str
-) -> None:
+def test_what_ends_first_is_told_and_nothing_is_left(suite, behaviour, path, reason):
     limit_s = {"never": 2, "loads": 5}.get(behaviour, 100)
     ready = f"{ADDRESS}\n    ready_limit_s: {limit_s}"
     files = write(suite, ready=ready, behaviour=behaviour, path=path)
@@ -120,7 +112,7 @@ def test_what_ends_first_is_told_and_nothing_is_left(
     assert processes_with(str(files[1])) == []
 
 
-def test_nothing_is_left_of_a_session_that_is_killed(suite: Suite) -> None:
+def test_nothing_is_left_of_a_session_that_is_killed(suite):
     files = write(suite, path="/hang")
     words = [sys.executable, "-m", "pytest", "bench_tests", "-k", "http-server"]
     with subprocess.Popen(
@@ -133,7 +125,7 @@ def test_nothing_is_left_of_a_session_that_is_killed(suite: Suite) -> None:
         wait_until(lambda: processes_with(str(files[1]), "/hang"), what="the client")
         session.send_signal(signal.SIGKILL)
     for file in files:
-        wait_until(lambda file=file: not processes_with(str(file)), what="the end")  # type: ignore[misc]
+        wait_until(lambda file=file: not processes_with(str(file)), what="the end")
 
 
 @pytest.mark.in_process
@@ -145,8 +137,6 @@ def test_nothing_is_left_of_a_session_that_is_killed(suite: Suite) -> None:
         ('ready_address: "{master_prt}"', "unknown placeholder {master_prt}"),
     ],
 )
-def test_a_server_without_a_sign_is_a_mistake_of_the_file(
-    suite: Suite, ready: str, message: str
-) -> None:
+def test_a_server_without_a_sign_is_a_mistake_of_the_file(suite, ready, message):
     write(suite, ready=ready)
     assert message in suite.refused()

@@ -1,17 +1,12 @@
 """A session has its folder to itself; a killed one leaves nothing in the way."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from other_users import OTHER, as_other, in_child, needs_root, shared_folder
 from sessions import in_background
-from suites import Suite
 from trainers import SYSTEM, TinySystem
 
 from pytest_dlperf.files.session_folder import MARK, SessionFolder
@@ -19,15 +14,15 @@ from pytest_dlperf.model.errors import UsageError
 
 
 @pytest.fixture
-def night(tmp_path: Path) -> Path:
+def night(tmp_path):
     return tmp_path / "runs" / "night"
 
 
-def done_in_child(act: Callable[[], object], *, ends: bool = True) -> int:
+def done_in_child(act, *, ends=True):
     """Do something in a child, which then ends, or lives until somebody kills it."""
     reading, writing = os.pipe()
 
-    def acting() -> None:
+    def acting():
         act()
         os.write(writing, b"done")
         if not ends:
@@ -42,10 +37,10 @@ def done_in_child(act: Callable[[], object], *, ends: bool = True) -> int:
     return child
 
 
-def leave_logs(night: Path, *, is_whole: bool | None) -> None:
+def leave_logs(night, *, is_whole):
     """Have a session write a log that ends in order, is interrupted, or just ends."""
 
-    def session() -> None:
+    def session():
         folder = SessionFolder(night)
         (night / "run_1.log").write_text("step 1", encoding="utf-8")
         if is_whole is not None:
@@ -54,32 +49,29 @@ def leave_logs(night: Path, *, is_whole: bool | None) -> None:
     done_in_child(session)
 
 
-def names(folder: Path) -> set[str]:
+def names(folder):
     return {file.name for file in folder.iterdir()}
 
 
 @pytest.mark.parametrize("is_whole", [None, False], ids=["killed", "interrupted"])
-def test_what_a_broken_off_session_has_left_is_set_aside(
-    night: Path, is_whole: bool | None
-) -> None:
+def test_what_a_broken_off_session_has_left_is_set_aside(night, is_whole):
     for number in (1, 2):
         leave_logs(night, is_whole=is_whole)
         folder = SessionFolder(night)
         kept = night.with_name(f"night.interrupted{number}")
         assert names(kept) == {MARK, "run_1.log"}
         assert names(night) == {MARK}
-        assert folder.set_aside is not None
         assert folder.set_aside.startswith(f"{kept}: left by the session of process ")
         folder.release(is_whole=False)
 
 
-def test_where_nothing_is_left_there_is_nothing_to_set_aside(night: Path) -> None:
+def test_where_nothing_is_left_there_is_nothing_to_set_aside(night):
     done_in_child(lambda: SessionFolder(night))
     assert SessionFolder(night).set_aside is None
     assert names(night.parent) == {"night"}
 
 
-def test_what_a_session_has_come_to_stays_where_it_is(night: Path) -> None:
+def test_what_a_session_has_come_to_stays_where_it_is(night):
     leave_logs(night, is_whole=True)
     with pytest.raises(
         UsageError, match=rf"{night} holds the logs of the session of process .* ended"
@@ -88,7 +80,7 @@ def test_what_a_session_has_come_to_stays_where_it_is(night: Path) -> None:
     assert names(night) == {MARK, "run_1.log"}
 
 
-def test_files_that_no_session_has_written_are_left_alone(night: Path) -> None:
+def test_files_that_no_session_has_written_are_left_alone(night):
     night.mkdir(parents=True)
     (night / "notes.txt").touch()
     with pytest.raises(UsageError, match="is not empty"):
@@ -96,7 +88,7 @@ def test_files_that_no_session_has_written_are_left_alone(night: Path) -> None:
     assert names(night.parent) == {"night"}
 
 
-def test_a_session_that_lives_is_named_and_keeps_its_folder(night: Path) -> None:
+def test_a_session_that_lives_is_named_and_keeps_its_folder(night):
     child = done_in_child(lambda: SessionFolder(night), ends=False)
     with pytest.raises(UsageError, match=f"is in use by the session of process {child} on "):
         SessionFolder(night)
@@ -106,8 +98,8 @@ def test_a_session_that_lives_is_named_and_keeps_its_folder(night: Path) -> None
 
 
 @needs_root
-def test_a_folder_that_cannot_be_renamed_is_told() -> None:
-    def take() -> None:
+def test_a_folder_that_cannot_be_renamed_is_told():
+    def take():
         SessionFolder(place / "night")
         (place / "night" / "log").touch()
 
@@ -124,9 +116,7 @@ def test_a_folder_that_cannot_be_renamed_is_told() -> None:
 
 
 @pytest.mark.end_to_end
-def test_a_session_that_was_killed_can_be_started_again_by_the_same_command(
-    suite: Suite, workers: list[str]
-) -> None:
+def test_a_session_that_was_killed_can_be_started_again_by_the_same_command(suite, workers):
     """As Slurm does it with a job that it requeues."""
     tiny = TinySystem(suite)
     tiny.behave("0.01 wait")

@@ -6,15 +6,13 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import pytest
 from judged_logs import judged
-from suites import Suite
 
 from pytest_dlperf.model.measurement import RunStatus
 
-DATA: Final = Path(__file__).parent / "data" / "probes"
+DATA = Path(__file__).parent / "data" / "probes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +24,8 @@ class Real:
     metrics: dict[str, float]
 
 
-NCCL: Final = "collective: [all_reduce], dtype: [float]"
-REAL: Final = {
+NCCL = "collective: [all_reduce], dtype: [float]"
+REAL = {
     "nccl_tests.log": Real(  # published: two A100 of one node
         system="nccl_tests", axes=NCCL,
         metrics={
@@ -94,14 +92,14 @@ REAL: Final = {
 }  # fmt: skip
 
 
-def own(system: str, axes: str, topology: str = "1n1g") -> str:
+def own(system, axes, topology="1n1g"):
     """A file that extends a probe."""
     found = f"axes: {{{axes}}}, " if axes else ""
     return f"extends: {system}\nmodel: own\ncases: [{{{found}topologies: [{topology}]}}]\n"
 
 
 @pytest.mark.parametrize("log", REAL)
-def test_real_lines_are_read(log: str, tmp_path: Path) -> None:
+def test_real_lines_are_read(log, tmp_path):
     real = REAL[log]
     file = tmp_path / "own.yaml"
     file.write_text(own(real.system, real.axes))
@@ -113,7 +111,7 @@ def test_real_lines_are_read(log: str, tmp_path: Path) -> None:
     assert found == pytest.approx(real.metrics)
 
 
-def test_each_size_of_nccl_tests_has_one_number_that_can_be_judged(tmp_path: Path) -> None:
+def test_each_size_of_nccl_tests_has_one_number_that_can_be_judged(tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text(own("nccl_tests", NCCL))
     text = (DATA / "rccl_tests_8b.log").read_text()
@@ -133,7 +131,7 @@ def test_each_size_of_nccl_tests_has_one_number_that_can_be_judged(tmp_path: Pat
         ("hpl_mxp.log", "...... PASSED", "...... FAILED"),
     ],
 )
-def test_a_wrong_result_is_not_judged(log: str, there: str, instead: str, tmp_path: Path) -> None:
+def test_a_wrong_result_is_not_judged(log, there, instead, tmp_path):
     real = REAL[log]
     text = (DATA / log).read_text()
     assert there in text
@@ -143,7 +141,7 @@ def test_a_wrong_result_is_not_judged(log: str, there: str, instead: str, tmp_pa
     assert run.status is not RunStatus.OK
 
 
-HERE: Final = [
+HERE = [
     pytest.param("host_memory", "", "--megabytes=20", {"add", "others/copy", "others/scale"}),
     pytest.param(
         "fio", "block: [1m]", "--size=8m", {"write_bandwidth", "read_bandwidth"},
@@ -153,14 +151,12 @@ HERE: Final = [
 
 
 @pytest.mark.parametrize(("system", "axes", "argument", "metrics"), HERE)
-def test_it_is_launched_and_judged(
-    suite: Suite, system: str, axes: str, argument: str, metrics: set[str]
-) -> None:
+def test_it_is_launched_and_judged(suite, system, axes, argument, metrics):
     launched(suite, own(system, axes) + f"launch: {{arguments: [{argument}]}}\n", metrics)
 
 
 @pytest.mark.training
-def test_gloo_reduces_between_processes_and_hosts(suite: Suite) -> None:
+def test_gloo_reduces_between_processes_and_hosts(suite):
     suite.system_file(
         own("torch_all_reduce", "", "1n2g, 2n1g")
         + "launch: {arguments: [--kilobytes, '4', '256']}\n"
@@ -171,7 +167,7 @@ def test_gloo_reduces_between_processes_and_hosts(suite: Suite) -> None:
 
 
 @pytest.mark.training
-def test_gloo_needs_two_processes(suite: Suite) -> None:
+def test_gloo_needs_two_processes(suite):
     suite.system_file(own("torch_all_reduce", ""))
     _, results = suite.judge("-k", "own", "--dlperf-repeats=1", cluster="local")
     [run] = results["cases"][0]["measurement"]["runs"]
@@ -180,7 +176,7 @@ def test_gloo_needs_two_processes(suite: Suite) -> None:
     assert "all_reduce needs at least two ranks" in log.read_text()
 
 
-IB_WRITE_BW: Final = """\
+IB_WRITE_BW = """\
 #!{python}
 import socket, sys, time
 [port] = [int(word[7:]) for word in sys.argv if word.startswith("--port=")]
@@ -194,7 +190,7 @@ print(open({table!r}).read())
 """
 
 
-def test_the_second_node_of_ib_write_bw_waits_for_the_first(suite: Suite) -> None:
+def test_the_second_node_of_ib_write_bw_waits_for_the_first(suite):
     """By a stand-in that prints a real table on both."""
     program = suite.path / "ib_write_bw"
     program.write_text(
@@ -211,7 +207,7 @@ def test_the_second_node_of_ib_write_bw_waits_for_the_first(suite: Suite) -> Non
     assert found["bandwidth"] == 29.73
 
 
-STAND_IN: Final = """\
+STAND_IN = """\
 #!{python}
 import sys
 if "--port" in " ".join(sys.argv):
@@ -244,9 +240,7 @@ print(text)
         ("sglang_bench.jsonl", "sglang/bench_serving.py", "1n1g", {"--model=own/x"}),
     ],
 )
-def test_what_the_planned_command_prints_or_writes_is_read(
-    suite: Suite, log: str, program: str, topology: str, options: set[str]
-) -> None:
+def test_what_the_planned_command_prints_or_writes_is_read(suite, log, program, topology, options):
     """By a stand-in for the program, on the first node."""
     real = REAL[log]
     place = suite.path / program
@@ -267,7 +261,7 @@ def test_what_the_planned_command_prints_or_writes_is_read(
 
 
 @pytest.mark.in_process
-def test_requests_that_failed_are_red(suite: Suite, tmp_path: Path) -> None:
+def test_requests_that_failed_are_red(suite, tmp_path):
     suite.system_file(own("vllm_bench", ""))
     text = (DATA / "vllm_bench.json").read_text()
     assert '"completed": 1000,' in text
@@ -284,7 +278,7 @@ def test_requests_that_failed_are_red(suite: Suite, tmp_path: Path) -> None:
         assert case["metrics"]["output_throughput"]["verdict"] == "pass"
 
 
-def launched(suite: Suite, text: str, metrics: set[str], *arguments: str) -> dict[str, float]:
+def launched(suite, text, metrics, *arguments):
     """Run the probe once and record it; the judged metrics, which have to be these."""
     suite.system_file(text)
     [found] = recorded(suite, "own", *arguments)
@@ -292,7 +286,7 @@ def launched(suite: Suite, text: str, metrics: set[str], *arguments: str) -> dic
     return {name: found[name] for name in metrics}
 
 
-def recorded(suite: Suite, names: str, *arguments: str) -> list[dict[str, float]]:
+def recorded(suite, names, *arguments):
     """Run probes once and record them; what was recorded of each."""
     result, results = suite.judge(
         "-k", names, "--dlperf-repeats=1", "--dlperf-create-baselines", *arguments, cluster="local"

@@ -4,38 +4,35 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import pytest
 from judged_logs import judged
-from suites import Suite
 from trainers_of_today import ARRIVAL_S, MEMORY_GIB
 
 from pytest_dlperf.config.extends import comment_of, shipped_systems
 from pytest_dlperf.config.launch_keys import VariableKind
-from pytest_dlperf.config.systems import System, load_systems
+from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.measurement import RunStatus
 
 pytestmark = pytest.mark.in_process
 
-SYSTEMS_PAGE: Final = Path(__file__).parent.parent / "docs" / "systems.md"
-LOGS: Final = Path(__file__).parent / "data" / "logs"
-STAND_IN: Final = Path(__file__).parent / "trainers_of_today.py"
-SHIPPED: Final = shipped_systems()
-TEXTS: Final = {name: file.read_text(encoding="utf-8") for name, file in SHIPPED.items()}
-PROBES: Final = [
+SYSTEMS_PAGE = Path(__file__).parent.parent / "docs" / "systems.md"
+LOGS = Path(__file__).parent / "data" / "logs"
+STAND_IN = Path(__file__).parent / "trainers_of_today.py"
+SHIPPED = shipped_systems()
+TEXTS = {name: file.read_text(encoding="utf-8") for name, file in SHIPPED.items()}
+PROBES = [
     name
     for name, text in TEXTS.items()
     if not re.search("(?m)^(?:  format|  steps|extends):", text)
 ]
-TRAININGS: Final = [name for name in SHIPPED if name not in PROBES]
+TRAININGS = [name for name in SHIPPED if name not in PROBES]
 
 
-def system(name: str, tmp_path: Path) -> System:
+def system(name, tmp_path):
     """The system of its example."""
     file = tmp_path / f"{name}.yaml"
     file.write_text(comment_of(name)[1], encoding="utf-8")
@@ -43,13 +40,13 @@ def system(name: str, tmp_path: Path) -> System:
     return found
 
 
-def test_each_system_has_a_row_of_what_was_tried() -> None:
+def test_each_system_has_a_row_of_what_was_tried():
     page = SYSTEMS_PAGE.read_text(encoding="utf-8")
     assert re.findall(r"(?m)^\| `(\w+)` \|", page) == [*TRAININGS, *PROBES]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_user_s_file_needs_ten_lines(name: str, tmp_path: Path) -> None:
+def test_a_user_s_file_needs_ten_lines(name, tmp_path):
     """It says what trains, and for one node and for four how."""
     found = system(name, tmp_path)
     assert comment_of(name)[1].startswith(f"extends: {name}\nmodel: ")
@@ -60,11 +57,11 @@ def test_a_user_s_file_needs_ten_lines(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PROBES)
-def test_a_probe_has_at_most_twelve_lines(name: str) -> None:
+def test_a_probe_has_at_most_twelve_lines(name):
     assert sum(not line.startswith("#") for line in TEXTS[name].splitlines()) <= 12
 
 
-MEMORY: Final = {
+MEMORY = {
     "litgpt": None,
     "maxtext": MEMORY_GIB,
     "megatron": MEMORY_GIB,
@@ -99,9 +96,9 @@ class Real:
     metrics: str = "loss: {sanity: finite}"
 
 
-BF16: Final = "precision: bf16, sequence_length: 4096, reference: none, topologies: [1n8g]"
-FP32: Final = "precision: fp32, reference: none"
-REAL: Final = {
+BF16 = "precision: bf16, sequence_length: 4096, reference: none, topologies: [1n8g]"
+FP32 = "precision: fp32, reference: none"
+REAL = {
     "maxtext": Real(  # trained by one process with two CPU devices, on synthetic data
         log="maxtext_1n2g.log",
         case=f"{FP32}, batch_per_device: 8, sequence_length: 128, topologies: [1n2g]", warmup=10,
@@ -156,12 +153,12 @@ REAL: Final = {
         warmup=105, measured=3, work=8 * 32, took=2.7337 + 2.7023 + 2.6240, memory=3524,
     ),
 }  # fmt: skip
-ALSO_ALONE: Final = ("litgpt", "nanogpt", "paddle", "pytorch_imagenet", "timm", "torchvision")
+ALSO_ALONE = ("litgpt", "nanogpt", "paddle", "pytorch_imagenet", "timm", "torchvision")
 """Those of them that also train on one device."""
-SHORT: Final = "window: {warmup_steps: 21, measured_steps: 20}\nrepeats: 1\n"
+SHORT = "window: {warmup_steps: 21, measured_steps: 20}\nrepeats: 1\n"
 
 
-def examples(suite: Suite, names: Iterable[str]) -> list[str]:
+def examples(suite, names):
     """Lay out the examples of some systems, and all that they need; return the options."""
     systems = suite.path / "systems"
     systems.mkdir()
@@ -192,7 +189,7 @@ def examples(suite: Suite, names: Iterable[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_lines_are_read(name: str, tmp_path: Path) -> None:
+def test_real_lines_are_read(name, tmp_path):
     real = REAL[name]
     file = tmp_path / "own.yaml"
     file.write_text(
@@ -208,7 +205,7 @@ def test_real_lines_are_read(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.end_to_end
-def test_each_node_has_a_plan(suite: Suite) -> None:
+def test_each_node_has_a_plan(suite):
     """On one node and on four, each with its own rank."""
     result = suite.run("-k", "throughput", *examples(suite, TRAININGS), "--dlperf-dry-run")
     assert result.ret == 0
@@ -222,7 +219,7 @@ def test_each_node_has_a_plan(suite: Suite) -> None:
 
 
 @pytest.mark.ci
-def test_the_plans_of_one_node_and_of_two_are_measured(suite: Suite) -> None:
+def test_the_plans_of_one_node_and_of_two_are_measured(suite):
     """Each node's command is taken by what prints as the trainer does there.
 
     A step takes half a second, whatever the topology, so that the global batch says how fast it is.
@@ -248,7 +245,7 @@ def test_the_plans_of_one_node_and_of_two_are_measured(suite: Suite) -> None:
 
 
 @pytest.mark.end_to_end
-def test_a_layout_that_the_first_node_prints_is_compared(suite: Suite) -> None:
+def test_a_layout_that_the_first_node_prints_is_compared(suite):
     """The steps are in the last node's log, which says nothing of the layout."""
     _, results = suite.judge(
         *examples(suite, ["megatron"]), "-k", "throughput and 4n8g", "--dlperf-set",

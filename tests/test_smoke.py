@@ -1,7 +1,5 @@
 """The shipped training, for real: recorded, and caught and accepted when it slows down."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -9,18 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from suites import Suite
 
 README = Path(__file__).parent.parent / "README.md"
 SYSTEM = "pytorch-resnet18"
 BASH = shutil.which("bash") or "bash"
 
 
-def commands(name: str) -> list[str]:
+def commands(name):
     """The lines of a block of the README, as in an environment that is installed."""
     text = README.read_text(encoding="utf-8")
     block = re.search(rf"<!-- {name} -->\n```sh\n(.*?)```", text, re.DOTALL)
-    assert block is not None
     whole = block[1].replace("\\\n", "").splitlines()
     lines = [line.rpartition(" && ")[2] for line in whole]
     assert all(line.startswith(".venv/bin/pytest ") for line in lines)
@@ -30,14 +26,14 @@ def commands(name: str) -> list[str]:
 @pytest.mark.alone
 @pytest.mark.minutes(2)
 @pytest.mark.training
-def test_a_slow_down_is_caught_located_and_accepted_as_the_readme_has_it(suite: Suite) -> None:
+def test_a_slow_down_is_caught_located_and_accepted_as_the_readme_has_it(suite):
     """Its own commands, of a training with fewer steps and topologies."""
     file = suite.path / "bench_tests" / "systems" / f"{SYSTEM}.yaml"
     text = file.read_text(encoding="utf-8").replace("warmup_steps: 4", "warmup_steps: 1")
     text = text.replace("measured_steps: 20", "measured_steps: 4")
     file.write_text(text.replace("      - 2n1g\n", ""), encoding="utf-8")
 
-    def run(command: str, code: int) -> str:
+    def run(command, code):
         done = subprocess.run(
             [BASH, "-c", command],
             cwd=suite.path, capture_output=True, text=True, check=False, timeout=300,

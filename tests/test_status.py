@@ -1,14 +1,11 @@
 """What stands for each test of a case while a session runs, and that pytest counts as ever."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 from msgspec.structs import replace
 from nights import Nights
 from results_makers import MEMORY, judged, measured_case, unmeasured_case
-from suites import Suite
 
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import throughput
@@ -60,7 +57,7 @@ def test_is_marked(dlperf_case):
 
 
 @pytest.fixture
-def nights(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Nights:
+def nights(suite, monkeypatch):
     """A night on which two devices have lost a tenth."""
     monkeypatch.setenv("COLUMNS", "110")
     nights = Nights(suite)
@@ -68,9 +65,7 @@ def nights(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> Nights:
     return nights
 
 
-def record_of(
-    verdict: Verdict, *, measured: float | None = 380.0, recorded: bool = False
-) -> TestRecord:
+def record_of(verdict, *, measured=380.0, recorded=False):
     """A test of a throughput that was held against 400 samples/s, with this verdict."""
     case = (
         unmeasured_case(ONE, verdict, "no logs")
@@ -93,7 +88,7 @@ def record_of(
     )
 
 
-def test_the_word_has_the_number_of_the_test_s_own_metric() -> None:
+def test_the_word_has_the_number_of_the_test_s_own_metric():
     case = measured_case(ONE, 380.0, more={MEMORY: [61234.0]})
     assert case.measurement is not None
     record = TestRecord(case=case.case, metric=MEMORY.name, measurements={ONE: case.measurement})
@@ -129,9 +124,7 @@ SKIPPED = TestStatus("skipped", "s", "SKIPPED")
         (XPASS, Verdict.PASS, "X", "XPASS", "yellow"),
     ],
 )
-def test_a_verdict_has_a_letter_and_a_word_with_the_number(
-    given: TestStatus, verdict: Verdict, letter: str, word: str, colour: str | None
-) -> None:
+def test_a_verdict_has_a_letter_and_a_word_with_the_number(given, verdict, letter, word, colour):
     assert verdict_status(record_of(verdict), given, strict=False) == TestStatus(
         given.category,
         letter,
@@ -140,7 +133,7 @@ def test_a_verdict_has_a_letter_and_a_word_with_the_number(
     )
 
 
-def test_what_has_no_number_is_a_word_alone() -> None:
+def test_what_has_no_number_is_a_word_alone():
     broken = record_of(Verdict.INVALID, measured=None)
     assert verdict_status(broken, FAILED, strict=False).word == "INVALID"
 
@@ -149,18 +142,18 @@ def test_what_has_no_number_is_a_word_alone() -> None:
     ("verdict", "word", "colour"),
     [(Verdict.PASS, "RECORDED", "green"), (Verdict.REGRESSED, "ACCEPTED", "yellow")],
 )
-def test_a_number_that_was_recorded_says_so(verdict: Verdict, word: str, colour: str) -> None:
+def test_a_number_that_was_recorded_says_so(verdict, word, colour):
     status = verdict_status(record_of(verdict, recorded=True), PASSED, strict=False)
     assert (status.letter, status.word.split()[0], status.markup) == (".", word, (colour,))
 
 
-def test_a_skip_keeps_pytests_words_unless_it_is_a_failure() -> None:
+def test_a_skip_keeps_pytests_words_unless_it_is_a_failure():
     skipped = record_of(Verdict.SKIPPED, measured=None)
     assert verdict_status(skipped, SKIPPED, strict=False) == SKIPPED
     assert verdict_status(skipped, FAILED, strict=True).word == "FAILED (skipped)"
 
 
-def test_an_environment_shift_of_a_strict_session_is_red() -> None:
+def test_an_environment_shift_of_a_strict_session_is_red():
     shifted = record_of(Verdict.ENVIRONMENT_SHIFT)
     assert verdict_status(shifted, FAILED, strict=True).markup == ("red",)
 
@@ -169,16 +162,16 @@ def test_an_environment_shift_of_a_strict_session_is_red() -> None:
     "given",
     [TestStatus("", "", ""), TestStatus("rerun", "R", "RERUN"), TestStatus("error", "E", "ERROR")],
 )
-def test_words_that_are_not_about_a_verdict_stay(given: TestStatus) -> None:
+def test_words_that_are_not_about_a_verdict_stay(given):
     assert verdict_status(record_of(Verdict.REGRESSED), given, strict=False) is given
 
 
-def printed(result: pytest.RunResult) -> str:
+def printed(result):
     """What was printed for the tests, before any summary."""
     return re.split(r"\n=+ (?:FAILURES|ERRORS|dlperf)", result.stdout.str())[0]
 
 
-def test_verbose_says_what_was_measured(nights: Nights) -> None:
+def test_verbose_says_what_was_measured(nights):
     night = nights.usual("tonight", of_1n2g=0.9)
     found = printed(nights.suite.run("-v", *night))
     for words in (r"PASSED \d+\.\d\d samples/s [+-]\d\.\d %", r"REGRESSED 1\.\d\d x -\d+\.\d %"):
@@ -186,7 +179,7 @@ def test_verbose_says_what_was_measured(nights: Nights) -> None:
 
 
 @pytest.mark.parametrize("quiet", [[], ["-q"]], ids=["usual", "quiet"])
-def test_without_more_words_each_test_is_a_letter(nights: Nights, quiet: list[str]) -> None:
+def test_without_more_words_each_test_is_a_letter(nights, quiet):
     night = nights.usual("tonight", of_1n2g=0.9)
     improved = nights.usual("good", of_1n1g=1.2, of_1n2g=1.2)
     throughput = ["-k", "tiny and throughput"]
@@ -196,7 +189,7 @@ def test_without_more_words_each_test_is_a_letter(nights: Nights, quiet: list[st
 
 
 @pytest.mark.parametrize("arguments", [[], ["-v"], ["-q"], ["-n", "2"], ["-n", "2", "-v"]])
-def test_pytest_counts_what_it_always_counted(nights: Nights, arguments: list[str]) -> None:
+def test_pytest_counts_what_it_always_counted(nights, arguments):
     tests = nights.suite.path / "bench_tests"
     (tests / "test_other.py").write_text(OTHER_TESTS)
     (tests / "test_odd.py").write_text(ODD_TESTS)
@@ -217,7 +210,7 @@ def test_pytest_counts_what_it_always_counted(nights: Nights, arguments: list[st
     }
 
 
-def test_odd_ends_have_the_words_that_pytest_has(nights: Nights) -> None:
+def test_odd_ends_have_the_words_that_pytest_has(nights):
     (nights.suite.path / "bench_tests" / "test_odd.py").write_text(ODD_TESTS)
     night = nights.usual("tonight", of_1n2g=0.9)
     night[1] = "tiny and not speedup and not test_throughput"
@@ -237,9 +230,7 @@ def test_odd_ends_have_the_words_that_pytest_has(nights: Nights) -> None:
     )
 
 
-def test_the_short_summary_tells_the_verdict(
-    nights: Nights, workers: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_short_summary_tells_the_verdict(nights, workers, monkeypatch):
     monkeypatch.setenv("CI", "true")  # nothing is cut off there
     result = nights.suite.run(*nights.usual("tonight", of_1n2g=0.9), "--tb=no", *workers)
     result.stdout.fnmatch_lines_random(
@@ -251,7 +242,7 @@ def test_the_short_summary_tells_the_verdict(
 
 
 @pytest.mark.parametrize("style", ["long", "short", "line", "native"])
-def test_a_failure_is_told_once_in_every_style(nights: Nights, style: str) -> None:
+def test_a_failure_is_told_once_in_every_style(nights, style):
     night = nights.usual("tonight", of_1n2g=0.9)
     night[1] = "tiny and throughput"
     text = nights.suite.run(*night, f"--tb={style}").stdout.str()

@@ -1,36 +1,32 @@
 """Steps printed for trainers that print none: in the script, and by ``launch.steps`` without it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 from clusters.processes import LONG_S
 from pythons import old_python
-from suites import Suite
 
 import pytest_dlperf
 from pytest_dlperf.launch.step_lines import step_files
 
-STEPS: Final = Path(str(pytest_dlperf.__file__)).parent / "trainers" / "steps.py"
-STEP: Final = re.compile(
+STEPS = Path(str(pytest_dlperf.__file__)).parent / "trainers" / "steps.py"
+STEP = re.compile(
     r"dlperf step rank=(\d+) step=(\d+) time=\d+\.\d{6}(?: tokens=(\d+))?(?: loss=(\S+))? "
     r"peak_memory_mb=\d+\.\d"
 )
 
 
 def python(
-    code: str,
-    folder: Path,
-    executable: Path | str = sys.executable,
-    **variables: str,
-) -> list[str]:
+    code,
+    folder,
+    executable=sys.executable,
+    **variables,
+):
     """What a script prints that lies in a folder with a copy of the file, and nothing else."""
     script = folder / "train.py"
     script.write_text(code, encoding="utf-8")
@@ -49,7 +45,7 @@ def python(
     return result.stdout.splitlines()
 
 
-LOOP: Final = """\
+LOOP = """\
 from steps import StepLog
 log = StepLog(batch_per_device=8, precision="torch.bfloat16", sequence_length=128)
 for k in range(3):
@@ -61,7 +57,7 @@ log.end()
 
 
 @pytest.mark.parametrize("version", ["3.7", "3.8", ""])
-def test_a_copy_of_the_file_prints_the_steps_of_a_loop(tmp_path: Path, version: str) -> None:
+def test_a_copy_of_the_file_prints_the_steps_of_a_loop(tmp_path, version):
     executable = old_python(version) if version else Path(sys.executable)
     if executable is None:
         pytest.skip(f"there is no Python {version} here")
@@ -115,9 +111,7 @@ def test_a_copy_of_the_file_prints_the_steps_of_a_loop(tmp_path: Path, version: 
     ],
     ids=["torchrun", "deepspeed", "mpirun inside of srun", "srun", "none", "mpirun of one node"],
 )
-def test_a_rank_knows_its_place_by_what_its_launcher_sets(
-    tmp_path: Path, variables: dict[str, str], place: str
-) -> None:
+def test_a_rank_knows_its_place_by_what_its_launcher_sets(tmp_path, variables, place):
     code = "from steps import StepLog\nlog = StepLog()\nlog.step()\nlog.end()\n"
     head, step, end = python(code, tmp_path, **variables)
     assert head == f"dlperf run {place}"
@@ -126,7 +120,7 @@ def test_a_rank_knows_its_place_by_what_its_launcher_sets(
     assert end == f"dlperf end {rank}"
 
 
-def test_of_several_in_a_process_the_first_prints(tmp_path: Path) -> None:
+def test_of_several_in_a_process_the_first_prints(tmp_path):
     code = (
         "from steps import StepLog\n"
         "first, second = StepLog(), StepLog()\n"
@@ -142,7 +136,7 @@ def test_of_several_in_a_process_the_first_prints(tmp_path: Path) -> None:
 
 
 # What Accelerate keeps of a loop: the loader that is gone over, and whether this step is a step.
-ACCUMULATED: Final = """\
+ACCUMULATED = """\
 from types import SimpleNamespace
 from steps import AccelerateSteps
 class Optimizer:
@@ -181,16 +175,14 @@ log.end()
     ],
     ids=["plain", "accumulates", "does not", "by itself", "an epoch ends", "a second loss"],
 )
-def test_a_batch_is_what_a_step_has_taken(
-    tmp_path: Path, told: int, counts: list[int], batches: list[str]
-) -> None:
+def test_a_batch_is_what_a_step_has_taken(tmp_path, told, counts, batches):
     """A batch that was only configured would be a throughput that nobody had."""
     lines = python(ACCUMULATED.format(told=told, counts=counts), tmp_path)
     assert re.findall(r"dlperf run .*global_batch=(\d+)", "\n".join(lines)) == batches
     assert "precision=bf16" in lines[0], "that of the weights, for nothing is mixed"
 
 
-def test_a_step_of_a_smaller_batch_says_so_in_front(tmp_path: Path) -> None:
+def test_a_step_of_a_smaller_batch_says_so_in_front(tmp_path):
     code = (
         "from types import SimpleNamespace\n"
         "from steps import StepLog\n"
@@ -207,7 +199,7 @@ def test_a_step_of_a_smaller_batch_says_so_in_front(tmp_path: Path) -> None:
     assert tokens == ["256", "192", "256"]
 
 
-def test_the_package_makes_its_names_when_they_are_asked_for() -> None:
+def test_the_package_makes_its_names_when_they_are_asked_for():
     code = (
         "import sys, pytest_dlperf.trainers as trainers\n"
         "print('pytest_dlperf.trainers.steps' in sys.modules)\n"
@@ -219,7 +211,7 @@ def test_the_package_makes_its_names_when_they_are_asked_for() -> None:
 
 
 # Arrays as JAX has them, which a device computes while the host goes on.
-QUEUED: Final = """\
+QUEUED = """\
 import threading, time
 from steps import StepLog
 class Array:
@@ -246,7 +238,7 @@ for array in arrays:
 
 
 @pytest.mark.parametrize("end", ["log.end()", ""])
-def test_a_step_is_printed_when_the_device_has_done_it(tmp_path: Path, end: str) -> None:
+def test_a_step_is_printed_when_the_device_has_done_it(tmp_path, end):
     """Not when the host has queued it; also of a script that does not say its end."""
     code = QUEUED.format(synchronize=False, end=end + "\nprint(*done)")
     _, *lines, last = sorted(python(code, tmp_path), key=lambda line: not line.startswith("dlperf"))
@@ -259,7 +251,7 @@ def test_a_step_is_printed_when_the_device_has_done_it(tmp_path: Path, end: str)
     assert all(printed >= earliest for printed, earliest in zip(times, done, strict=True))
 
 
-def test_synchronized_steps_wait_for_their_own_loss(tmp_path: Path) -> None:
+def test_synchronized_steps_wait_for_their_own_loss(tmp_path):
     lines = python(
         QUEUED.format(synchronize=True, end="log.end()"), tmp_path, DLPERF_STEPS_SYNCHRONIZE="1"
     )[1:-1]
@@ -267,7 +259,7 @@ def test_synchronized_steps_wait_for_their_own_loss(tmp_path: Path) -> None:
 
 
 # A device that does one step; the next one fails, or never comes.
-BROKEN: Final = """\
+BROKEN = """\
 import threading
 import steps
 class Array:
@@ -295,9 +287,7 @@ log.step(Array(bool))
     ],
     ids=["never comes", "never comes before the end", "fails", "goes on behind an end"],
 )
-def test_a_step_that_the_device_never_does_hangs_no_exit(
-    tmp_path: Path, later: str, printed: list[str], said: str
-) -> None:
+def test_a_step_that_the_device_never_does_hangs_no_exit(tmp_path, later, printed, said):
     """It is not printed, nor is what stands behind it; and no loss of several numbers is."""
     (tmp_path / "loop.py").write_text(BROKEN.format(later=later), encoding="utf-8")
     shutil.copy(STEPS, tmp_path)
@@ -311,7 +301,7 @@ def test_a_step_that_the_device_never_does_hangs_no_exit(
     assert bool(said) == bool(done.stderr)
 
 
-def test_jax_has_to_be_told_the_loss(tmp_path: Path) -> None:
+def test_jax_has_to_be_told_the_loss(tmp_path):
     """Nothing else tells when a step is done."""
     jax = "types.SimpleNamespace(process_index=int, device_count=lambda: 1, local_devices=list)"
     code = f"import sys, types\nsys.modules['jax'] = {jax}\nfrom steps import StepLog\n"
@@ -325,7 +315,7 @@ def test_jax_has_to_be_told_the_loss(tmp_path: Path) -> None:
 
 
 # What of torch is asked for an accelerator, which reaches an event when it is waited for.
-ACCELERATOR: Final = """\
+ACCELERATOR = """\
 import sys, threading, types
 second = types.SimpleNamespace(type="cuda", index=1)
 chosen = threading.local()  # by each thread, as CUDA has it
@@ -372,7 +362,7 @@ log.end()
 """
 
 
-def test_a_loss_on_an_accelerator_is_copied_behind_its_computation(tmp_path: Path) -> None:
+def test_a_loss_on_an_accelerator_is_copied_behind_its_computation(tmp_path):
     """Events, memory and the thread that waits are its device's, not the first one's."""
     _, *steps, value, end = python(ACCELERATOR, tmp_path)
     assert [match and match[4] for match in map(STEP.fullmatch, steps)] == ["0", "0.5", "1", None]
@@ -382,7 +372,7 @@ def test_a_loss_on_an_accelerator_is_copied_behind_its_computation(tmp_path: Pat
 
 # ------------------------------------------------------------------ a system without a change
 
-ENGINE: Final = """\
+ENGINE = """\
 class DeepSpeedEngine:
     global_steps = 0
     def __init__(self, ranks):
@@ -398,7 +388,7 @@ class DeepSpeedEngine:
     def step(self):
         self.global_steps += 1
 """
-TRAINER: Final = """\
+TRAINER = """\
 import os, pathlib, subprocess, sys, time
 import marked  # by the user's own PYTHONPATH
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -416,7 +406,7 @@ if "idle" not in sys.argv:
         engine.backward(9.0 - k / 2)
         engine.step()
 """
-SYSTEM: Final = """\
+SYSTEM = """\
 framework: deepspeed
 model: tiny
 unit: samples/s
@@ -448,7 +438,7 @@ cases:
 
 
 @pytest.fixture
-def own(suite: Suite) -> Path:
+def own(suite):
     """A folder of the user's ``PYTHONPATH``, with a ``sitecustomize`` and a trainer's module."""
     folder = suite.path / "own"
     package = folder / "deepspeed" / "runtime"
@@ -463,14 +453,14 @@ def own(suite: Suite) -> Path:
 
 
 def declare(  # noqa: PLR0913 - what differs between tests, by name
-    suite: Suite,
-    own: Path,
+    suite,
+    own,
     *,
-    log: str = "dlperf",
-    options: str = "-u",
-    arguments: str = "train",
-    batch: int = 4,
-) -> None:
+    log="dlperf",
+    options="-u",
+    arguments="train",
+    batch=4,
+):
     trainer = suite.path / "train.py"
     text = SYSTEM.format(
         log=log, options=options, trainer=trainer, arguments=arguments, own=own, batch=batch
@@ -478,7 +468,7 @@ def declare(  # noqa: PLR0913 - what differs between tests, by name
     suite.system_file(text)
 
 
-def test_a_trainer_is_measured_whose_script_knows_nothing_of_it(suite: Suite, own: Path) -> None:
+def test_a_trainer_is_measured_whose_script_knows_nothing_of_it(suite, own):
     declare(suite, own)
     night = suite.path / "night"
     result, results = suite.judge(
@@ -500,9 +490,7 @@ def test_a_trainer_is_measured_whose_script_knows_nothing_of_it(suite: Suite, ow
         assert text.count("of the user") == 2
 
 
-def test_what_the_trainer_knows_of_its_run_is_held_against_the_case(
-    suite: Suite, own: Path
-) -> None:
+def test_what_the_trainer_knows_of_its_run_is_held_against_the_case(suite, own):
     declare(suite, own, batch=8)
     result, results = suite.judge(
         *("-k", "deepspeed and tiny and 1n1g and throughput", "--dlperf-create-baselines"),
@@ -524,9 +512,7 @@ def test_what_the_trainer_knows_of_its_run_is_held_against_the_case(
     ],
     ids=["isolated", "idle", "another format"],
 )
-def test_where_no_step_is_printed_the_reason_says_how_far_it_came(
-    suite: Suite, own: Path, changes: dict[str, Any], told: str
-) -> None:
+def test_where_no_step_is_printed_the_reason_says_how_far_it_came(suite, own, changes, told):
     if "options" in changes:
         (suite.path / "train.py").write_text("print('nothing of note')\n", encoding="utf-8")
     declare(suite, own, **changes)
@@ -540,7 +526,7 @@ def test_where_no_step_is_printed_the_reason_says_how_far_it_came(
     assert told in run["reason"]
 
 
-def test_a_dry_run_shows_what_stands_in_front_of_the_python_path(suite: Suite, own: Path) -> None:
+def test_a_dry_run_shows_what_stands_in_front_of_the_python_path(suite, own):
     declare(suite, own)
     result = suite.run("-k", "deepspeed and tiny and 1n1g", "--dlperf-dry-run")
     text = result.stdout.str()
@@ -550,8 +536,8 @@ def test_a_dry_run_shows_what_stands_in_front_of_the_python_path(suite: Suite, o
 
 
 def test_a_trainer_that_has_changed_trains_on_and_the_log_says_what_was_not_found(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     for name, text in step_files().items():
         (tmp_path / name).write_text(text, encoding="ascii")
     module = tmp_path / "deepspeed" / "runtime"
@@ -566,7 +552,7 @@ def test_a_trainer_that_has_changed_trains_on_and_the_log_says_what_was_not_foun
     assert lines[1] == "trains"
 
 
-def test_an_unknown_trainer_is_a_mistake_of_the_file(suite: Suite, own: Path) -> None:
+def test_an_unknown_trainer_is_a_mistake_of_the_file(suite, own):
     declare(suite, own)
     file = suite.path / "bench_tests" / "systems" / "own.yaml"
     text = file.read_text(encoding="utf-8")

@@ -1,16 +1,13 @@
 """What was not measured is never green; with --dlperf-strict it is red case by case."""
 
-from __future__ import annotations
-
 import log_makers
 import pytest
-from suites import Suite
 from trainers import TinySystem
 
 pytestmark = pytest.mark.in_process
 
 
-def test_only_skipped_cases_end_red(suite: Suite) -> None:
+def test_only_skipped_cases_end_red(suite):
     result = suite.run("-k", "bert and 4n8g")
 
     result.assert_outcomes(skipped=22)
@@ -20,7 +17,7 @@ def test_only_skipped_cases_end_red(suite: Suite) -> None:
     result.stdout.fnmatch_lines(["11 cases: 11 skipped; failed: nothing was measured"])
 
 
-def test_strict_fails_each_skipped_case_with_the_reason(suite: Suite) -> None:
+def test_strict_fails_each_skipped_case_with_the_reason(suite):
     result, results = suite.judge("-k", "paddle and 4n8g", "--dlperf-strict")
 
     result.assert_outcomes(failed=10)
@@ -32,7 +29,7 @@ def test_strict_fails_each_skipped_case_with_the_reason(suite: Suite) -> None:
     assert verdicts == {"skipped"}
 
 
-def test_strict_also_fails_what_a_mark_skips(suite: Suite) -> None:
+def test_strict_also_fails_what_a_mark_skips(suite):
     TinySystem(suite)
     (suite.path / "bench_tests" / "test_own.py").write_text(
         "import pytest\n\n@pytest.mark.skip(reason='not today')\ndef test_own(dlperf_case): pass\n",
@@ -43,7 +40,7 @@ def test_strict_also_fails_what_a_mark_skips(suite: Suite) -> None:
     result.stdout.fnmatch_lines(["*does not allow: not today"])
 
 
-def test_skipped_beside_measured_is_green_unless_strict(suite: Suite) -> None:
+def test_skipped_beside_measured_is_green_unless_strict(suite):
     TinySystem(suite, alone=False)
     select = ["-k", "tiny and 1n1g or paddle-resnet50-fp32-b128-1n1g", "--dlperf-repeats", "1"]
 
@@ -57,7 +54,7 @@ def test_skipped_beside_measured_is_green_unless_strict(suite: Suite) -> None:
     strict.stdout.fnmatch_lines(["no case of paddle-resnet50 can be run here: *"])
 
 
-def test_a_case_that_an_interrupt_came_before_is_not_said_to_be_out_of_reach(suite: Suite) -> None:
+def test_a_case_that_an_interrupt_came_before_is_not_said_to_be_out_of_reach(suite):
     TinySystem(suite, topologies=("1n1g",))
     (suite.path / "bench_tests" / "test_aa.py").write_text(
         "def test_tiny(): raise KeyboardInterrupt\n", encoding="utf-8"
@@ -67,15 +64,15 @@ def test_a_case_that_an_interrupt_came_before_is_not_said_to_be_out_of_reach(sui
     result.stdout.no_fnmatch_line("*can be run here*")
 
 
-def test_selecting_nothing_is_not_green(suite: Suite) -> None:
+def test_selecting_nothing_is_not_green(suite):
     assert suite.run("-k", "no_such_case").ret == 5
 
 
-def test_collecting_only_is_green(suite: Suite) -> None:
+def test_collecting_only_is_green(suite):
     assert suite.run("--collect-only", "-q").ret == 0
 
 
-def test_a_test_that_ends_with_an_error_has_a_verdict(suite: Suite) -> None:
+def test_a_test_that_ends_with_an_error_has_a_verdict(suite):
     TinySystem(suite)
     (suite.path / "bench_tests" / "test_own.py").write_text(
         "def test_own(dlperf_case): raise RuntimeError('broken test')\n", encoding="utf-8"
@@ -85,7 +82,7 @@ def test_a_test_that_ends_with_an_error_has_a_verdict(suite: Suite) -> None:
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "failed"
 
 
-def test_a_measured_reference_is_not_a_measured_case(suite: Suite) -> None:
+def test_a_measured_reference_is_not_a_measured_case(suite):
     """Only the single device has logs, and it was not selected."""
     folder = suite.path / "logs" / "1n1g"
     folder.mkdir(parents=True)
@@ -109,7 +106,7 @@ def test_own(dlperf_case, dlperf_measure, dlperf_gate):
 """
 
 
-def own_test(suite: Suite, body: str, *arguments: str) -> pytest.RunResult:
+def own_test(suite, body, *arguments):
     TinySystem(suite)
     (suite.path / "bench_tests" / "test_own.py").write_text(
         OWN_TEST.format(body=body), encoding="utf-8"
@@ -118,7 +115,7 @@ def own_test(suite: Suite, body: str, *arguments: str) -> pytest.RunResult:
     return suite.run(*select, *arguments)
 
 
-def test_a_verdict_that_a_test_swallows_is_red(suite: Suite, workers: list[str]) -> None:
+def test_a_verdict_that_a_test_swallows_is_red(suite, workers):
     swallow = "with pytest.raises(BaseException): dlperf_gate.throughput(measurement)"
     result = own_test(suite, swallow, *workers)
     result.assert_outcomes(passed=1)
@@ -128,8 +125,8 @@ def test_a_verdict_that_a_test_swallows_is_red(suite: Suite, workers: list[str])
 
 @pytest.mark.parametrize("arguments", [[], ["--dlperf-strict"]], ids=["usual", "strict"])
 def test_a_failure_that_was_expected_is_red_only_when_strict(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch, workers: list[str], arguments: list[str]
-) -> None:
+    suite, monkeypatch, workers, arguments
+):
     expected = "pytest.xfail if not dlperf_gate.throughput(measurement) else None"
     (suite.path / "bench_tests" / "conftest.py").write_text(
         "import pytest\n\n"
@@ -162,7 +159,7 @@ def test_a_failure_that_was_expected_is_red_only_when_strict(
         "dlperf_gate.speedup(measurement, measurement)",
     ],
 )
-def test_the_gate_judges_no_other_case_than_the_test_s(suite: Suite, body: str) -> None:
+def test_the_gate_judges_no_other_case_than_the_test_s(suite, body):
     result = own_test(suite, body, "--dlperf-create-baselines")
     result.assert_outcomes(failed=1)
     assert not (suite.path / "baselines" / "local").exists()
@@ -180,8 +177,8 @@ def test_the_gate_judges_no_other_case_than_the_test_s(suite: Suite, body: str) 
     ],
 )
 def test_a_metric_that_no_test_judges_is_named_and_red_only_when_strict(
-    suite: Suite, body: str, missing: list[str], arguments: list[str]
-) -> None:
+    suite, body, missing, arguments
+):
     """As where tests of one's own lie beside the suite, and only they are named."""
     TinySystem(suite, topologies=("1n1g", "1n2g"))
     file = suite.path / "perf" / "test_own.py"
@@ -210,7 +207,7 @@ def test_a_metric_that_no_test_judges_is_named_and_red_only_when_strict(
         ["bench_tests/systems/own.yaml::test_throughput"],
     ],
 )
-def test_a_metric_that_was_not_selected_is_not_missing(suite: Suite, arguments: list[str]) -> None:
+def test_a_metric_that_was_not_selected_is_not_missing(suite, arguments):
     TinySystem(suite, topologies=("1n1g", "1n2g"))
     (suite.path / "bench_tests" / "test_own.py").write_text(
         "def test_own(dlperf_case, dlperf_measure): dlperf_measure(dlperf_case)\n"
@@ -224,18 +221,18 @@ def test_a_metric_that_was_not_selected_is_not_missing(suite: Suite, arguments: 
     result.stdout.no_fnmatch_line("no test judges*")
 
 
-def test_a_test_of_its_own_that_only_measures_is_green(suite: Suite) -> None:
+def test_a_test_of_its_own_that_only_measures_is_green(suite):
     assert own_test(suite, "assert measurement.samples('throughput').median > 0").ret == 0
 
 
-def test_a_test_that_fails_after_its_verdict_records_nothing(suite: Suite) -> None:
+def test_a_test_that_fails_after_its_verdict_records_nothing(suite):
     body = "dlperf_gate.throughput(measurement); assert False"
     result = own_test(suite, body, "--dlperf-create-baselines")
     result.assert_outcomes(failed=1)
     assert not (suite.path / "baselines" / "local").exists()
 
 
-def test_an_expected_failure_excuses_no_other_of_the_case(suite: Suite) -> None:
+def test_an_expected_failure_excuses_no_other_of_the_case(suite):
     TinySystem(suite, topologies=("1n1g",))
     (suite.path / "bench_tests" / "test_own.py").write_text(
         "import pytest\n\n"
@@ -253,7 +250,7 @@ def test_an_expected_failure_excuses_no_other_of_the_case(suite: Suite) -> None:
     result.stdout.fnmatch_lines(["1 case: 1 no_baseline"])
 
 
-def test_a_session_whose_only_test_was_lost_says_so(suite: Suite) -> None:
+def test_a_session_whose_only_test_was_lost_says_so(suite):
     TinySystem(suite, topologies=("1n1g",))
     (suite.path / "bench_tests" / "conftest.py").write_text(
         "import os\n\ndef pytest_runtest_call(item): os._exit(9)\n", encoding="utf-8"

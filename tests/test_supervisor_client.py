@@ -1,20 +1,15 @@
 """A node's state follows from the reports of its supervisor; its client ends with this process."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import pytest
 from clusters.processes import processes_with, wait_until
 from launches import places
 
-from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.node_progress import NodeState
 from pytest_dlperf.launch.supervisor_client import SupervisorClient
@@ -28,14 +23,14 @@ class Scripted(Launcher):
     name = "scripted"
     remote = False
 
-    def __init__(self, *lines: object, errors: str = "") -> None:
+    def __init__(self, *lines, errors=""):
         super().__init__()
         self._errors = errors
         self._text = "".join(
             f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines
         )
 
-    def command(self, host: Host, program: Sequence[str], *, alongside: bool = False) -> list[str]:
+    def command(self, host, program, *, alongside=False):
         del host, program, alongside
         says = f"printf %s {shlex.quote(self._text)}; printf %s {shlex.quote(self._errors)} >&2"
         return ["sh", "-c", says]
@@ -48,11 +43,11 @@ class FarAway(Scripted):
 
 
 @pytest.fixture
-def reported(tmp_path: Path) -> Iterator[Callable[..., SupervisorClient]]:
+def reported(tmp_path):
     """Make the client that has had these reports, to the end of them."""
-    clients: list[SupervisorClient] = []
+    clients = []
 
-    def make(*lines: object, launcher: Launcher | None = None) -> SupervisorClient:
+    def make(*lines, launcher=None):
         [place] = places(tmp_path / f"{len(clients)}.log")
         client = SupervisorClient(launcher or Scripted(*lines), place, "run.0.")
         clients.append(client)
@@ -80,25 +75,23 @@ def reported(tmp_path: Path) -> Iterator[Callable[..., SupervisorClient]]:
     ],
     ids=lambda value: value.name if isinstance(value, NodeState) else "",
 )
-def test_reports_move_a_node_on(
-    reported: Callable[..., SupervisorClient], lines: list[object], state: NodeState
-) -> None:
+def test_reports_move_a_node_on(reported, lines, state):
     assert reported(*lines).state is state
 
 
-def test_what_is_printed_on_the_way_is_no_report(reported: Callable[..., SupervisorClient]) -> None:
+def test_what_is_printed_on_the_way_is_no_report(reported):
     client = reported("Welcome!", PREPARED, {"ended": 3}, "[1]", {"ready": "3.6"})
     assert (client.state, client.exit_code) == (NodeState.READY, None)
 
 
-def test_a_report_out_of_turn_moves_nothing(reported: Callable[..., SupervisorClient]) -> None:
+def test_a_report_out_of_turn_moves_nothing(reported):
     client = reported({"ready": "3.6"}, {"started": 7}, {"ready": "3.6"}, {"busy": "somebody"})
     assert client.state is NodeState.BUSY
 
 
 def test_only_what_was_prepared_and_not_cleaned_up_needs_a_sweep(
-    reported: Callable[..., SupervisorClient],
-) -> None:
+    reported,
+):
     ready = {"ready": "3.6"}
     needs = [
         reported(ready, *lines).needs_sweep
@@ -115,8 +108,8 @@ def test_only_what_was_prepared_and_not_cleaned_up_needs_a_sweep(
 
 
 def test_the_end_without_a_word_is_told_with_what_was_reported(
-    reported: Callable[..., SupervisorClient],
-) -> None:
+    reported,
+):
     killed = reported({"ready": "3.6"}, PREPARED, {"started": 7})
     assert (killed.failed, killed.is_broken_off) == (True, True)
     [problem] = killed.close()
@@ -131,8 +124,8 @@ def test_the_end_without_a_word_is_told_with_what_was_reported(
 
 
 def test_what_of_an_earlier_run_was_found_is_told_and_what_failed_at_the_end(
-    reported: Callable[..., SupervisorClient],
-) -> None:
+    reported,
+):
     ready = {"ready": "3.6"}
     found = reported(ready, {"earlier": [7, 8]}, PREPARED, {"started": 7}, {"final": {}})
     assert "processes 7, 8 of an earlier run" in found.notes[0]
@@ -153,15 +146,13 @@ def test_what_of_an_earlier_run_was_found_is_told_and_what_failed_at_the_end(
     ],
     ids=["lost", "killed", "silent"],
 )
-def test_a_sudden_end_is_a_lost_connection_only_where_the_client_says_so(
-    reported: Callable[..., SupervisorClient], errors: str, said: str
-) -> None:
+def test_a_sudden_end_is_a_lost_connection_only_where_the_client_says_so(reported, errors, said):
     lines = [{"ready": "3.6"}, PREPARED, {"started": 7}]
     [problem] = reported(launcher=FarAway(*lines, errors=errors)).close()
     assert said in problem
 
 
-def test_the_kernel_ends_a_client_with_the_process_that_has_started_it(tmp_path: Path) -> None:
+def test_the_kernel_ends_a_client_with_the_process_that_has_started_it(tmp_path):
     """``srun`` would stay for ever where pytest is killed and the network cut."""
     text = str(tmp_path / "client")
     program = """\
@@ -175,10 +166,9 @@ time.sleep(600)
         [sys.executable, "-c", program, text], stdout=subprocess.PIPE, env={**os.environ}
     ) as process:
         try:
-            assert process.stdout is not None
             client = int(process.stdout.readline())
 
-            def lives() -> bool:
+            def lives():
                 return any(one.pid == client for one in processes_with(text))
 
             wait_until(lives, what="the client")

@@ -1,7 +1,5 @@
 """System files: what they declare, and how their mistakes are told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from pytest_dlperf.config.launch_keys import (
     VariableKind,
 )
 from pytest_dlperf.config.launch_spec import LaunchSpec
-from pytest_dlperf.config.systems import System, load_systems
+from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.keyed import JsonRecord
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
@@ -44,13 +42,13 @@ cases:
 """
 
 
-def load(tmp_path: Path, text: str) -> System:
+def load(tmp_path, text):
     file = tmp_path / "paddle-resnet50.yaml"
     file.write_text(text, encoding="utf-8")
     return load_systems([file], BUILTIN_FORMATS)["paddle-resnet50"]
 
 
-def mistakes(tmp_path: Path, text: str) -> list[str]:
+def mistakes(tmp_path, text):
     """The mistakes of a file, without the part that names it."""
     with pytest.raises(YamlError) as caught:
         load(tmp_path, text)
@@ -58,7 +56,7 @@ def mistakes(tmp_path: Path, text: str) -> list[str]:
     return [str(problem).removeprefix(f"{file}:") for problem in caught.value.problems]
 
 
-def test_a_file_declares_a_system_and_its_cases(tmp_path: Path) -> None:
+def test_a_file_declares_a_system_and_its_cases(tmp_path):
     system = load(tmp_path, GOOD)
 
     assert system.id == "paddle-resnet50"
@@ -71,7 +69,7 @@ def test_a_file_declares_a_system_and_its_cases(tmp_path: Path) -> None:
     assert system.launch is None
 
 
-def test_the_shipped_files_are_sound() -> None:
+def test_the_shipped_files_are_sound():
     systems = load_systems(sorted(SYSTEMS.glob("*.yaml")), BUILTIN_FORMATS)
     assert "pytorch-resnet18" in systems
     assert len(systems) == 6
@@ -133,15 +131,13 @@ def test_the_shipped_files_are_sound() -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_by_line_and_key_path(
-    tmp_path: Path, old: str, new: str, expected: str
-) -> None:
+def test_a_mistake_is_told_by_line_and_key_path(tmp_path, old, new, expected):
     assert GOOD.count(old) == 1
     [mistake] = mistakes(tmp_path, GOOD.replace(old, new))
     assert mistake.startswith(expected)
 
 
-def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):
     text = (
         GOOD.replace("unit: images/s\n", "")
         .replace("warmup_steps: 20", "warmup_steps: some")
@@ -165,25 +161,25 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
         ("framework: !!python/object:os.system x\n", "1: $"),
     ],
 )
-def test_what_is_no_system_file_is_told(tmp_path: Path, text: str, expected: str) -> None:
+def test_what_is_no_system_file_is_told(tmp_path, text, expected):
     assert mistakes(tmp_path, text)[0].startswith(expected)
 
 
 @pytest.mark.parametrize("text", ["log:\n\tname: x\n", "a: b\n\tc: d\n"])
-def test_a_tab_is_told_as_such(tmp_path: Path, text: str) -> None:
+def test_a_tab_is_told_as_such(tmp_path, text):
     (told,) = mistakes(tmp_path, text)
     assert told.startswith("2: $: not YAML: ")
     assert told.endswith("; indent by spaces, not by tabs")
 
 
-def test_a_file_that_is_not_utf_8_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf_8_is_told(tmp_path):
     file = tmp_path / "x.yaml"
     file.write_bytes(b"framework: \xff\xfe\n")
     with pytest.raises(YamlError, match="is not UTF-8"):
         load_systems([file], BUILTIN_FORMATS)
 
 
-def test_a_system_declared_twice_names_both_files(tmp_path: Path) -> None:
+def test_a_system_declared_twice_names_both_files(tmp_path):
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text(GOOD, encoding="utf-8")
     with pytest.raises(YamlError, match=r"b\.yaml:1: .*declared twice; the first is in .*a\.yaml"):
@@ -249,7 +245,7 @@ cases:
 """
 
 
-def test_a_case_may_say_its_global_batch_length_layout_and_reference(tmp_path: Path) -> None:
+def test_a_case_may_say_its_global_batch_length_layout_and_reference(tmp_path):
     file = tmp_path / "megatron.yaml"
     file.write_text(LAYOUTS, encoding="utf-8")
     one, many, other = load_systems([file], BUILTIN_FORMATS)["megatron-llama3"].cases
@@ -300,14 +296,12 @@ def test_a_case_may_say_its_global_batch_length_layout_and_reference(tmp_path: P
         ("[fp8_comm]", "[tp2]", "12: $.cases[0].options[0]: option 'tp2' would be read as a batch"),
     ],
 )  # fmt: skip
-def test_work_that_cannot_be_is_told_by_line(
-    tmp_path: Path, old: str, new: str, expected: str
-) -> None:
+def test_work_that_cannot_be_is_told_by_line(tmp_path, old, new, expected):
     assert LAYOUTS.count(old) == 1
     assert mistakes(tmp_path, LAYOUTS.replace(old, new))[0].startswith(expected)
 
 
-def test_lists_name_a_case_for_each_combination(tmp_path: Path) -> None:
+def test_lists_name_a_case_for_each_combination(tmp_path):
     text = LAYOUTS.replace("precision: bf16\n    global_batch: 256", (
         "precision: [bf16, fp8]\n    global_batch: [256, 512]"
     )).replace("parallel: {tp: 8}", "parallel: [{tp: 8}, {tp: 4, cp: 2}]")  # fmt: skip
@@ -336,13 +330,11 @@ def test_lists_name_a_case_for_each_combination(tmp_path: Path) -> None:
         ("128", "[8, 8]", "13: $.cases[0].topologies[0]: paddle-resnet50-fp32-b8-1n1g is named tw"),
     ],
 )
-def test_a_mistake_in_such_a_list_is_told_by_its_place(
-    tmp_path: Path, old: str, new: str, expected: str
-) -> None:
+def test_a_mistake_in_such_a_list_is_told_by_its_place(tmp_path, old, new, expected):
     assert mistakes(tmp_path, GOOD.replace(old, new))[0].startswith(expected)
 
 
-def test_a_mistake_that_several_combinations_share_is_told_once(tmp_path: Path) -> None:
+def test_a_mistake_that_several_combinations_share_is_told_once(tmp_path):
     text = LAYOUTS.replace("global_batch: 256", "global_batch: 257")
     assert text != LAYOUTS
     text = text.replace("precision: bf16", "precision: [bf16, fp8]")
@@ -350,14 +342,14 @@ def test_a_mistake_that_several_combinations_share_is_told_once(tmp_path: Path) 
     assert len(told) == len({*told})
 
 
-def test_tokens_need_a_sequence_length_for_their_flops_as_well(tmp_path: Path) -> None:
+def test_tokens_need_a_sequence_length_for_their_flops_as_well(tmp_path):
     text = GOOD.replace("unit: images/s\n", "unit: images/s\nflops_per_token: 1e9\n")
     told = mistakes(tmp_path, text)
     assert [one.split(": ")[1] for one in told] == ["$.cases[0]", "$.cases[1]"]
     assert all("flops_per_token needs 'sequence_length'" in one for one in told)
 
 
-def test_a_launch_fills_in_and_chooses_by_length_and_layout(tmp_path: Path) -> None:
+def test_a_launch_fills_in_and_chooses_by_length_and_layout(tmp_path):
     launch = """\
 launch:
   command:
@@ -371,7 +363,6 @@ launch:
     file = tmp_path / "megatron.yaml"
     file.write_text(LAYOUTS + launch, encoding="utf-8")
     system = load_systems([file], BUILTIN_FORMATS)["megatron-llama3"]
-    assert system.launch is not None
     _, many, other = system.cases
     assert system.launch.arguments(many)[4:] == ("--interleave={replicas}",)
     assert system.launch.arguments(other)[4:] == ("--wide",)
@@ -386,16 +377,14 @@ launch:
          "spreads a replica over several nodes; use {batch_per_replica}")),
     ],
 )  # fmt: skip
-def test_a_batch_that_a_layout_does_not_leave_whole_is_told(
-    tmp_path: Path, argument: str, expected: str
-) -> None:
+def test_a_batch_that_a_layout_does_not_leave_whole_is_told(tmp_path, argument, expected):
     launch = f"launch: {{command: [train, '--batch={argument}']}}\n"
     text = LAYOUTS.replace("{tp: 8}", "{tp: 16}") + launch
     [mistake] = mistakes(tmp_path, text)
     assert mistake == f"22: $.launch.command: {expected}"
 
 
-def test_a_length_that_a_case_does_not_have_is_told(tmp_path: Path) -> None:
+def test_a_length_that_a_case_does_not_have_is_told(tmp_path):
     launch = "launch: {command: [train, '--length={sequence_length}']}\n"
     mistake = mistakes(tmp_path, GOOD + launch)[0]
     assert mistake.endswith(
@@ -403,7 +392,7 @@ def test_a_length_that_a_case_does_not_have_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_a_launch_is_read(tmp_path: Path) -> None:
+def test_a_launch_is_read(tmp_path):
     system = load(tmp_path, GOOD.replace("cases:\n", f"{LAUNCH}cases:\n"))
     assert system.launch == LaunchSpec(
         devices=Devices.CPU,
@@ -545,9 +534,7 @@ def test_a_launch_is_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_of_a_launch_is_told_by_line_and_key_path(
-    tmp_path: Path, old: str, new: str, expected: str
-) -> None:
+def test_a_mistake_of_a_launch_is_told_by_line_and_key_path(tmp_path, old, new, expected):
     text = GOOD.replace("cases:\n", f"{LAUNCH}cases:\n")
     assert text.count(old) == 1
     assert mistakes(tmp_path, text.replace(old, new))[0].startswith(expected)
@@ -566,9 +553,7 @@ def test_a_mistake_of_a_launch_is_told_by_line_and_key_path(
     ],
     ids=["of form", "of meaning"],
 )
-def test_all_mistakes_of_a_launch_are_told_at_once(
-    tmp_path: Path, changes: dict[str, tuple[str, str]]
-) -> None:
+def test_all_mistakes_of_a_launch_are_told_at_once(tmp_path, changes):
     text = GOOD.replace("cases:\n", f"{LAUNCH}cases:\n")
     for old, new in changes.values():
         text = text.replace(old, new)
@@ -577,7 +562,7 @@ def test_all_mistakes_of_a_launch_are_told_at_once(
 
 
 @pytest.mark.parametrize("file", sorted(SYSTEMS.glob("*.yaml")), ids=lambda file: file.stem)
-def test_a_copy_may_have_fewer_cases(tmp_path: Path, file: Path) -> None:
+def test_a_copy_may_have_fewer_cases(tmp_path, file):
     """Conditions stay behind that are for cases left out."""
     head, entries = file.read_text(encoding="utf-8").split("\ncases:\n")
     for entry in entries.split("  - precision")[1:]:
@@ -586,22 +571,21 @@ def test_a_copy_may_have_fewer_cases(tmp_path: Path, file: Path) -> None:
         assert load_systems([copy], BUILTIN_FORMATS)[file.stem].cases
 
 
-def test_a_path_that_is_a_default_is_beside_the_file_that_says_it(tmp_path: Path) -> None:
+def test_a_path_that_is_a_default_is_beside_the_file_that_says_it(tmp_path):
     said = "variables: {program: {meaning: x, kind: file, default: ../trainers/own.py}}"
     launch = f'launch:\n  {said}\n  command: ["{{program}}"]\n'
     spec = load(tmp_path, GOOD.replace("cases:\n", f"{launch}cases:\n")).launch
-    assert spec is not None
     assert spec.variables["program"].default == str(tmp_path.parent / "trainers" / "own.py")
 
 
-def test_a_log_format_can_be_declared_without_python(tmp_path: Path) -> None:
+def test_a_log_format_can_be_declared_without_python(tmp_path):
     record = r"'iteration (?P<step>\d+) took (?P<seconds>[\d.]+) s'"
     own = GOOD.replace("format: paddle_resnet", f"format: {{record: {record}}}")
     assert load(tmp_path, own).log_format.name == "paddle-resnet50"
 
 
 @pytest.mark.parametrize("record", ["'step (?P<step>'", "'no groups'", "'(?P<step>[0-9]*)'"])
-def test_a_log_format_that_cannot_work_is_told(tmp_path: Path, record: str) -> None:
+def test_a_log_format_that_cannot_work_is_told(tmp_path, record):
     text = GOOD.replace("format: paddle_resnet", f"format: {{record: {record}}}")
     assert mistakes(tmp_path, text)[0].startswith("6: $.log.format")
 
@@ -629,13 +613,13 @@ FORMAT = GOOD.replace("format: paddle_resnet", "format:\n    {}")
         ("{record: x, step: all}", "7: $.log.format.step", "count or mapping"),
     ],
 )
-def test_mistakes_of_a_format(tmp_path: Path, given: str, line: str, said: str) -> None:
+def test_mistakes_of_a_format(tmp_path, given, line, said):
     [first, *_] = mistakes(tmp_path, FORMAT.format(given))
     assert first.startswith(f"{line}: "), first
     assert said in first
 
 
-def test_the_words_of_a_format(tmp_path: Path) -> None:
+def test_the_words_of_a_format(tmp_path):
     by_key = "{json: {step: a.b, seconds: c}, where: {kind: train, n: 1}, covers: since_last}"
     found = load(tmp_path, FORMAT.format(by_key)).log_format
     assert isinstance(found.record, JsonRecord)
@@ -649,7 +633,7 @@ def test_the_words_of_a_format(tmp_path: Path) -> None:
     assert load(tmp_path, FORMAT.format(in_samples)).log_format.steps_in is StepsIn.SAMPLES
 
 
-def test_a_metric_cannot_name_a_step_that_has_another_number(tmp_path: Path) -> None:
+def test_a_metric_cannot_name_a_step_that_has_another_number(tmp_path):
     text = FORMAT.format("{record: done, step: count}") + (
         "metrics:\n  loss: {record: 'step (?P<step>[0-9]+) loss (?P<value>[0-9.na]+)'}\n"
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import pytest
 from judged_logs import judged
@@ -15,11 +14,11 @@ from pytest_dlperf.model.measurement import RunStatus
 
 pytestmark = pytest.mark.in_process
 
-SYSTEMS: Final = {
+SYSTEMS = {
     file.stem: file
     for file in (Path(__file__).parent.parent / "examples/systems-2020").glob("*.yaml")
 }
-BATCH: Final = 8
+BATCH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Printed:
     """Further keys of the system."""
 
 
-PRINTED: Final = {
+PRINTED = {
     "deepspeed_megatron": Printed(
         " iteration      100/  320000 | elapsed time per iteration (ms): 512.0 | "
         "learning rate 1.500E-04 | lm loss 7.1E+00 | loss scale 65536.0 |\n"
@@ -145,14 +144,14 @@ PRINTED: Final = {
 }  # fmt: skip
 
 
-def test_they_are_systems_of_one_suite() -> None:
+def test_they_are_systems_of_one_suite():
     systems = load_systems(SYSTEMS.values(), BUILTIN_FORMATS)
     assert {system.file for system in systems.values()} == {*SYSTEMS.values()}
     assert {*PRINTED} == {*SYSTEMS}
 
 
 @pytest.mark.parametrize("name", sorted(SYSTEMS))
-def test_what_its_trainer_printed_is_read(name: str, tmp_path: Path) -> None:
+def test_what_its_trainer_printed_is_read(name, tmp_path):
     printed = PRINTED[name]
     file = tmp_path / "own.yaml"
     is_of_tokens = "unit: tokens/s\n" in SYSTEMS[name].read_text(encoding="utf-8")

@@ -1,12 +1,8 @@
 """Where the plugin takes part in a session, and where the tests that come with it run."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 
 import pytest
-from suites import Suite
 from trainers import TinySystem
 
 # The tests that come with the package: a folder of system files needs none of its own
@@ -35,7 +31,7 @@ TWO = (
 
 
 @pytest.fixture
-def systems(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
+def systems(pytester, monkeypatch):
     """The system files of a project that has nothing else."""
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio -p no:benchmark")
     folder = pytester.mkdir("bench_tests") / "systems"
@@ -45,7 +41,7 @@ def systems(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def collected(pytester: pytest.Pytester, *arguments: str) -> tuple[str, ...]:
+def collected(pytester, *arguments):
     result = pytester.runpytest_inprocess("--collect-only", "-q", *arguments)
     assert result.ret in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
     ids = tuple(line for line in result.outlines if "::" in line)
@@ -68,15 +64,13 @@ def collected(pytester: pytest.Pytester, *arguments: str) -> tuple[str, ...]:
         ([], ()),
     ],
 )
-def test_what_a_user_names_is_collected_with_ids_that_name_it_again(
-    pytester: pytest.Pytester, arguments: list[str], expected: tuple[str, ...]
-) -> None:
+def test_what_a_user_names_is_collected_with_ids_that_name_it_again(pytester, arguments, expected):
     pytester.makeini("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
     assert collected(pytester, *arguments) == expected
 
 
 @pytest.mark.usefixtures("systems")
-def test_they_are_found_by_the_name_of_their_package_too(pytester: pytest.Pytester) -> None:
+def test_they_are_found_by_the_name_of_their_package_too(pytester):
     names = {name.partition("::")[2] for name in ONE + TWO}
     ids = collected(pytester, "--pyargs", "pytest_dlperf.suite")
     assert {name.partition("::")[2] for name in ids} == names
@@ -87,9 +81,7 @@ def test_they_are_found_by_the_name_of_their_package_too(pytester: pytest.Pytest
 @pytest.mark.parametrize(
     "argument", ["tests/nope.py", "bench_tests/systems/one.yaml::test_througput"]
 )
-def test_pytest_says_itself_what_it_does_not_find(
-    pytester: pytest.Pytester, argument: str, option: list[str]
-) -> None:
+def test_pytest_says_itself_what_it_does_not_find(pytester, argument, option):
     result = pytester.runpytest_inprocess(argument, *option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*not found: *"])
@@ -97,14 +89,14 @@ def test_pytest_says_itself_what_it_does_not_find(
 
 
 def test_a_system_file_outside_of_the_folder_is_collected_with_the_option_that_reads_it(
-    pytester: pytest.Pytester, systems: Path
-) -> None:
+    pytester, systems
+):
     (systems / "one.yaml").rename(pytester.path / "one.yaml")
     assert pytester.runpytest_inprocess("one.yaml").ret == pytest.ExitCode.USAGE_ERROR
     assert len(collected(pytester, "one.yaml", "--dlperf-systems", ".")) == len(ONE)
 
 
-def test_a_misspelt_option_is_told_with_the_nearest(pytester: pytest.Pytester) -> None:
+def test_a_misspelt_option_is_told_with_the_nearest(pytester):
     result = pytester.runpytest_inprocess("--dlperf-cluser", "x")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--dlperf-cluser: did you mean --dlperf-cluster?"])
@@ -112,7 +104,7 @@ def test_a_misspelt_option_is_told_with_the_nearest(pytester: pytest.Pytester) -
     assert pytester.runpytest_inprocess("--dlperf-cluser", "x").ret == 5
 
 
-def test_the_name_of_a_file_is_no_word_of_a_case(pytester: pytest.Pytester, systems: Path) -> None:
+def test_the_name_of_a_file_is_no_word_of_a_case(pytester, systems):
     (systems / "one.yaml").rename(systems / "two_and_xla.yaml")
     assert len(collected(pytester, "bench_tests", "-k", "two")) == len(TWO)
     assert collected(pytester, "bench_tests", "-k", "xla or yaml") == ()
@@ -123,9 +115,7 @@ OWN = "def test_it(dlperf_case): pass\n"
 
 @pytest.mark.usefixtures("systems")
 @pytest.mark.parametrize("name", ["test_own.py", "deeper/test_own.py"])
-def test_a_test_of_one_s_own_adds_to_them_and_replaces_none(
-    pytester: pytest.Pytester, name: str
-) -> None:
+def test_a_test_of_one_s_own_adds_to_them_and_replaces_none(pytester, name):
     file = pytester.path / "bench_tests" / name
     file.parent.mkdir(exist_ok=True)
     file.write_text(OWN.replace("test_it", "test_throughput"), encoding="utf-8")
@@ -137,9 +127,7 @@ def test_a_test_of_one_s_own_adds_to_them_and_replaces_none(
 
 @pytest.mark.usefixtures("systems")
 @pytest.mark.parametrize("argument", ["bench_tests", "bench_tests/systems"])
-def test_what_the_named_folder_imports_of_them_stands_for_it(
-    pytester: pytest.Pytester, argument: str
-) -> None:
+def test_what_the_named_folder_imports_of_them_stands_for_it(pytester, argument):
     (pytester.path / "bench_tests" / "test_own.py").write_text(
         "from pytest_dlperf.suite.test_suite import test_metric, test_speedup as test_scaling\n"
     )
@@ -159,7 +147,7 @@ def test_what_the_named_folder_imports_of_them_stands_for_it(
 
 
 @pytest.fixture
-def repository(pytester: pytest.Pytester, systems: Path) -> None:
+def repository(pytester, systems):
     """Unit tests beside a suite, and tests of cases in each folder."""
     pytester.mkdir("tests")
     for name in ("test_root", "tests/test_beside", "bench_tests/test_mine"):
@@ -193,8 +181,8 @@ UNIT, BESIDE = {"tests/test_unit.py"}, {"tests/test_beside.py"}
     ],
 )
 def test_a_test_of_cases_is_collected_where_it_or_its_folder_is_named(
-    pytester: pytest.Pytester, arguments: list[str], testpaths: str, files: set[str]
-) -> None:
+    pytester, arguments, testpaths, files
+):
     """Whoever runs the unit tests of a repository does not mean to train for hours."""
     pytester.makeini(f"[pytest]\ntestpaths = {testpaths}\n")
     ids = collected(pytester, *arguments)
@@ -203,9 +191,7 @@ def test_a_test_of_cases_is_collected_where_it_or_its_folder_is_named(
 
 
 @pytest.mark.usefixtures("repository")
-def test_who_stands_in_the_folder_names_it(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_stands_in_the_folder_names_it(pytester, monkeypatch):
     pytester.makeini("[pytest]\ntestpaths = tests\n")
     monkeypatch.chdir(pytester.path / "bench_tests")
     result = pytester.runpytest_inprocess("--collect-only", "-q")
@@ -213,7 +199,7 @@ def test_who_stands_in_the_folder_names_it(
 
 
 @pytest.mark.usefixtures("repository")
-def test_workers_leave_them_out_as_well(pytester: pytest.Pytester) -> None:
+def test_workers_leave_them_out_as_well(pytester):
     result = pytester.runpytest_subprocess("-n2")
     result.assert_outcomes(passed=1)
     assert result.ret == 0
@@ -221,7 +207,7 @@ def test_workers_leave_them_out_as_well(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.usefixtures("systems")
-def test_tests_of_other_things_stand_beside_them(pytester: pytest.Pytester) -> None:
+def test_tests_of_other_things_stand_beside_them(pytester):
     (pytester.path / "bench_tests" / "test_own.py").write_text("def test_it(): pass\n")
     pytester.makepyfile(test_elsewhere="def test_it(dlperf_case): pass\n")
     assert set(collected(pytester, "bench_tests")) == {
@@ -232,7 +218,7 @@ def test_tests_of_other_things_stand_beside_them(pytester: pytest.Pytester) -> N
 
 
 @pytest.mark.usefixtures("systems")
-def test_the_project_may_call_its_own_tests_as_it_likes(pytester: pytest.Pytester) -> None:
+def test_the_project_may_call_its_own_tests_as_it_likes(pytester):
     pytester.makeini(
         "[pytest]\npython_files = check_*.py\npython_functions = it_*\n"
         "collect_imported_tests = false\n"
@@ -240,9 +226,7 @@ def test_the_project_may_call_its_own_tests_as_it_likes(pytester: pytest.Pyteste
     assert collected(pytester, "bench_tests") == ONE + TWO
 
 
-def test_system_files_elsewhere_are_run_where_they_are_named(
-    pytester: pytest.Pytester, systems: Path
-) -> None:
+def test_system_files_elsewhere_are_run_where_they_are_named(pytester, systems):
     elsewhere = pytester.path / "perf" / "nightly"
     elsewhere.parent.mkdir()
     systems.rename(elsewhere)
@@ -257,14 +241,14 @@ def test_system_files_elsewhere_are_run_where_they_are_named(
     assert collected(pytester, "bench_tests") == ()
 
 
-def test_a_mistake_in_a_file_ends_the_session(pytester: pytest.Pytester, systems: Path) -> None:
+def test_a_mistake_in_a_file_ends_the_session(pytester, systems):
     (systems / "two.yaml").write_text("framework: two\n", encoding="utf-8")
     result = pytester.runpytest_subprocess("bench_tests")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*two.yaml:1: $: the key 'model' is missing"])
 
 
-def test_a_folder_without_a_system_file_is_told(pytester: pytest.Pytester, systems: Path) -> None:
+def test_a_folder_without_a_system_file_is_told(pytester, systems):
     result = pytester.runpytest_inprocess()
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.fnmatch_lines(["dlperf: 'pytest bench_tests' runs the tests that come with *"])
@@ -277,9 +261,7 @@ def test_a_folder_without_a_system_file_is_told(pytester: pytest.Pytester, syste
     )
 
 
-def test_a_folder_of_the_same_name_with_other_yaml_is_left_alone(
-    pytester: pytest.Pytester, systems: Path
-) -> None:
+def test_a_folder_of_the_same_name_with_other_yaml_is_left_alone(pytester, systems):
     for file in systems.iterdir():
         file.write_text("planets: [mars\n", encoding="utf-8")
     pytester.path.joinpath("bench_tests/test_own.py").write_text("def test_it(): pass\n")
@@ -291,7 +273,7 @@ def test_a_folder_of_the_same_name_with_other_yaml_is_left_alone(
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
-def test_they_measure_and_judge(suite: Suite, workers: list[str]) -> None:
+def test_they_measure_and_judge(suite, workers):
     TinySystem(suite, topologies=("1n1g", "1n2g"))
     for file in (suite.path / "bench_tests").glob("*.py"):
         file.unlink()
@@ -316,14 +298,14 @@ def pytest_unconfigure(config):
 ALONE = ("-p", "no:benchmark", "-p", "no:xdist")
 
 
-def spied(pytester: pytest.Pytester, *arguments: str) -> tuple[pytest.RunResult, dict[str, str]]:
+def spied(pytester, *arguments):
     pytester.makeconftest(SPY)
     result = pytester.run(sys.executable, "-m", "pytest", *arguments)
     found = (line.partition(" ") for line in result.outlines)
     return result, {word: rest for word, _, rest in found if word in {"PLUGINS", "ROOMS", "YAML"}}
 
 
-def foreign_project(pytester: pytest.Pytester) -> Path:
+def foreign_project(pytester):
     """Tests of somebody else, who has a folder of the same name."""
     systems = pytester.mkdir("bench_tests") / "systems"
     systems.mkdir()
@@ -332,7 +314,7 @@ def foreign_project(pytester: pytest.Pytester) -> Path:
     return systems
 
 
-def test_a_project_without_tests_of_ours_does_not_notice(pytester: pytest.Pytester) -> None:
+def test_a_project_without_tests_of_ours_does_not_notice(pytester):
     foreign_project(pytester)
     result, seen = spied(pytester, *ALONE)
     result.assert_outcomes(passed=1)
@@ -345,9 +327,7 @@ def test_a_project_without_tests_of_ours_does_not_notice(pytester: pytest.Pytest
 
 
 @pytest.mark.parametrize("times", [False, pytest.param(True, marks=pytest.mark.ci)])
-def test_pytest_benchmark_is_seen_where_a_test_uses_it(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, times: bool
-) -> None:
+def test_pytest_benchmark_is_seen_where_a_test_uses_it(pytester, monkeypatch, times):
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # in a worker it saves nothing
     pytester.makepyfile(f"def test_it({'benchmark' * times}): {'benchmark(len, ())' * times or 0}")
     result = pytester.runpytest_subprocess()
@@ -362,9 +342,7 @@ def test_pytest_benchmark_is_seen_where_a_test_uses_it(
         assert len([*(pytester.path / ".benchmarks").rglob("*.json")]) == 1
 
 
-def test_workers_do_not_notice_either(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_do_not_notice_either(pytester, monkeypatch):
     """Their controller has looked into the folder; what it thinks of it, it keeps to itself."""
     foreign_project(pytester)
     monkeypatch.setenv("DLPERF_STRICT", "perhaps")
@@ -374,7 +352,7 @@ def test_workers_do_not_notice_either(
     assert "planets" not in result.stdout.str() + result.stderr.str()
 
 
-def test_an_option_asks(pytester: pytest.Pytester) -> None:
+def test_an_option_asks(pytester):
     foreign_project(pytester)
     result = pytester.runpytest_subprocess("--dlperf-strict")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -385,7 +363,7 @@ def test_an_option_asks(pytester: pytest.Pytester) -> None:
     ("fixture", "workers"),
     [("dlperf_case", []), ("dlperf_measure", ["-n2"]), ("dlperf_gate", [])],
 )
-def test_a_fixture_asks(pytester: pytest.Pytester, fixture: str, workers: list[str]) -> None:
+def test_a_fixture_asks(pytester, fixture, workers):
     foreign_project(pytester)
     pytester.makepyfile(test_ours=f"def test_ours({fixture}): pass")
     result = pytester.runpytest_subprocess("test_ours.py", *workers)
@@ -394,7 +372,7 @@ def test_a_fixture_asks(pytester: pytest.Pytester, fixture: str, workers: list[s
     result.stderr.no_fnmatch_line("*Traceback*")
 
 
-def test_mistakes_are_told_before_what_follows_from_them(suite: Suite) -> None:
+def test_mistakes_are_told_before_what_follows_from_them(suite):
     suite.system_file("framework: tiny\n")
     result = suite.pytester.runpytest_subprocess(
         "bench_tests/test_throughput.py::test_throughput[tiny-mlp-fp32-b4-1n1g]"
@@ -403,7 +381,7 @@ def test_mistakes_are_told_before_what_follows_from_them(suite: Suite) -> None:
     result.stderr.fnmatch_lines(["*own.yaml:1: $: the key 'model' is missing"])
 
 
-def test_other_tests_of_a_project_with_a_suite_leave_it_alone(suite: Suite) -> None:
+def test_other_tests_of_a_project_with_a_suite_leave_it_alone(suite):
     """Neither mistakes in it nor reports of it, which would be empty, are their business."""
     suite.system_file("framework: tiny\n")
     suite.pytester.makeini("[pytest]\ndlperf_json = results.json\n")
@@ -414,14 +392,14 @@ def test_other_tests_of_a_project_with_a_suite_leave_it_alone(suite: Suite) -> N
 
 
 @pytest.mark.parametrize("option", ["--setup-plan", "--setup-only", "--collect-only"])
-def test_what_runs_no_test_measures_and_writes_nothing(suite: Suite, option: str) -> None:
+def test_what_runs_no_test_measures_and_writes_nothing(suite, option):
     result = suite.run("-k", "throughput and paddle", option)
     assert result.ret == 0
     result.stdout.no_fnmatch_line("*nothing was measured*")
     assert not (suite.path / ".dlperf").exists()
 
 
-def test_the_folder_of_sessions_is_not_for_git(suite: Suite) -> None:
+def test_the_folder_of_sessions_is_not_for_git(suite):
     TinySystem(suite, topologies=("1n1g",))
     suite.run("-k", "tiny", "--dlperf-repeats=1")
     assert {file.name for file in (suite.path / ".dlperf").iterdir()} >= {"runs"}

@@ -1,7 +1,5 @@
 """The summary at the end of a session, as a reader sees it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,7 +7,6 @@ from explained import moved_case
 from msgspec.structs import replace
 from nights import Nights
 from results_makers import STARTED, decided, with_judgement
-from suites import Suite
 from test_night_cases import ID, result
 from trainers import TinySystem
 
@@ -25,9 +22,7 @@ from pytest_dlperf.results.file import read_results
 GOLDEN = Path(__file__).parent / "data" / "summary.txt"
 
 
-def lines(
-    *results: CaseResult, width: int = 160, verbosity: int = -1, strict: bool = False
-) -> list[str]:
+def lines(*results, width=160, verbosity=-1, strict=False):
     return [
         line.text
         for line in summary_lines(
@@ -36,13 +31,13 @@ def lines(
     ]
 
 
-def rows(*results: CaseResult, width: int = 160) -> list[str]:
+def rows(*results, width=160):
     """The rows of the cases without their head and what stands below them."""
     found = lines(*results, width=width, verbosity=0)
     return [line for line in found if line.startswith(ID[:7]) and " scaling: " not in line]
 
 
-def test_a_row_has_all_numbers_of_its_metric() -> None:
+def test_a_row_has_all_numbers_of_its_metric():
     head, row, scaling, legend = found_lines(result(Verdict.PASS, speedup=Verdict.PASS))
     assert head.split() == [
         "case", "metric", "median", "reference", "diff", "spread", "mean", "runs", "verdict",
@@ -54,13 +49,13 @@ def test_a_row_has_all_numbers_of_its_metric() -> None:
     assert legend == "throughput in images/s"
 
 
-def found_lines(*results: CaseResult, verbosity: int = 0) -> list[str]:
+def found_lines(*results, verbosity=0):
     """The lines of the summary; the legend, which stands below the table, is the last one."""
     found = lines(*results, width=160, verbosity=verbosity)
     return sorted(found, key=lambda line: " in images/s" in line or line.startswith("sees: "))
 
 
-def test_the_loss_that_is_seen_is_a_column_and_explained() -> None:
+def test_the_loss_that_is_seen_is_a_column_and_explained():
     seen = result(Verdict.PASS)
     judged = decided(seen.judgements["throughput"], min_detectable_percent=5.3)
     head, row, *_, legend = found_lines(with_judgement(seen, judged))
@@ -73,14 +68,14 @@ def test_the_loss_that_is_seen_is_a_column_and_explained() -> None:
 
 @pytest.mark.parametrize("verbosity", [-1, 0, 1])
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
-def test_the_table_keeps_to_the_terminal(width: int, verbosity: int) -> None:
+def test_the_table_keeps_to_the_terminal(width, verbosity):
     many = result(Verdict.REGRESSED, throughputs=tuple(8000.0 + n for n in range(30)))
     both = result(Verdict.ENVIRONMENT_SHIFT, speedup=Verdict.NO_BASELINE)
     found = lines(many, both, width=width, verbosity=verbosity)
     assert max(map(len, found)) <= width
 
 
-def test_80_columns_have_what_matters_most() -> None:
+def test_80_columns_have_what_matters_most():
     """Exactly this is printed of a loss, an odd case and one in order, where no failure is."""
     case_id = "tensorflow-bert_base-fp32-b64-{}"
     seen = result(Verdict.PASS, case_id=case_id.format("4n8g"), speedup=Verdict.PASS)
@@ -94,7 +89,7 @@ def test_80_columns_have_what_matters_most() -> None:
     assert printed == GOLDEN.read_text(encoding="utf-8").rstrip("\n")
 
 
-def test_standing_notes_of_good_cases_are_for_the_verbose() -> None:
+def test_standing_notes_of_good_cases_are_for_the_verbose():
     good = result(Verdict.PASS)
     judgement = good.judgements["throughput"]
     noted = replace(judgement, notes=("it is new",), standing_notes=("as every night",))
@@ -105,23 +100,22 @@ def test_standing_notes_of_good_cases_are_for_the_verbose() -> None:
     assert "as every night" in verbose
 
 
-def test_the_worst_comes_first() -> None:
+def test_the_worst_comes_first():
     order = [Verdict.PASS, Verdict.FAILED, Verdict.IMPROVED, Verdict.REGRESSED, Verdict.INVALID]
     assert [row.split()[-1] for row in rows(*map(result, order))] == [
         "failed", "invalid", "regressed", "improved", "pass",
     ]  # fmt: skip
 
 
-def test_quiet_tells_what_is_not_good_and_very_quiet_nothing() -> None:
+def test_quiet_tells_what_is_not_good_and_very_quiet_nothing():
     some = [result(Verdict.PASS), result(Verdict.REGRESSED), result(Verdict.SKIPPED)]
     some[-1] = replace(some[-1], measurement=None)
     assert [line.split()[-1] for line in lines(*some)] == ["verdict", "regressed"]
     assert not lines(*some, verbosity=-2)
 
 
-def test_a_reason_of_wide_and_odd_characters_stays_one_line() -> None:
+def test_a_reason_of_wide_and_odd_characters_stays_one_line():
     odd = result(Verdict.INVALID, throughputs=(8940.3, None))
-    assert odd.measurement is not None
     run = replace(odd.measurement.runs[1], reason="训练\x1b[31m\ttoo\u2028few\udc80")
     runs = (odd.measurement.runs[0], run)
     odd = replace(odd, measurement=replace(odd.measurement, runs=runs))
@@ -129,7 +123,7 @@ def test_a_reason_of_wide_and_odd_characters_stays_one_line() -> None:
     assert any(line.startswith(told) for line in lines(odd, verbosity=0))
 
 
-def test_units_that_differ_stand_with_each_number_or_below() -> None:
+def test_units_that_differ_stand_with_each_number_or_below():
     some = [result(Verdict.PASS), result(Verdict.PASS, memory=Verdict.REGRESSED)]
     head, memory, images = lines(*some, width=160, verbosity=0)[:3]
     assert head.split()[:4] == ["case", "metric", "median", "unit"]
@@ -141,7 +135,7 @@ def test_units_that_differ_stand_with_each_number_or_below() -> None:
     ] or any("MB" in line.split() for line in narrow), images
 
 
-def test_a_case_that_lost_a_test_is_not_good() -> None:
+def test_a_case_that_lost_a_test_is_not_good():
     lost = result(Verdict.PASS)
     lost = replace(lost, is_whole=False)
     assert rows(lost)[0].endswith("  lost")
@@ -150,7 +144,7 @@ def test_a_case_that_lost_a_test_is_not_good() -> None:
     assert "red" in line.markup
 
 
-def test_cases_that_were_never_reached_are_only_counted() -> None:
+def test_cases_that_were_never_reached_are_only_counted():
     some = [result(Verdict.PASS), *[CaseResult(case=Case.from_id(ID))] * 95]
     assert len(rows(*some)) == 1
     line = counts_line(some)
@@ -158,7 +152,7 @@ def test_cases_that_were_never_reached_are_only_counted() -> None:
     assert "yellow" in line.markup
 
 
-def test_cases_are_counted_by_verdict() -> None:
+def test_cases_are_counted_by_verdict():
     verdicts = [Verdict.PASS] * 3 + [Verdict.REGRESSED, Verdict.NO_BASELINE, Verdict.IMPROVED]
     new = result(Verdict.PASS)
     new = with_judgement(new, replace(new.judgements["throughput"], recorded=True))
@@ -167,7 +161,7 @@ def test_cases_are_counted_by_verdict() -> None:
     assert "red" in line.markup
 
 
-def test_the_counts_say_what_made_the_session_fail() -> None:
+def test_the_counts_say_what_made_the_session_fail():
     skipped = CaseResult(
         case=Case.from_id(ID),
         judgements={
@@ -184,7 +178,7 @@ def test_the_counts_say_what_made_the_session_fail() -> None:
     assert "red" in line.markup
 
 
-def test_notes_are_wrapped_only_to_a_width() -> None:
+def test_notes_are_wrapped_only_to_a_width():
     note = Note("one " * 30, is_bad=True)
     assert [line.text for line in note_lines([note])] == ["one " * 30]
     wrapped = [line.text for line in note_lines([note], width=60)]
@@ -192,14 +186,14 @@ def test_notes_are_wrapped_only_to_a_width() -> None:
     assert max(map(len, wrapped)) <= 60
 
 
-def test_an_interrupted_session_is_never_green() -> None:
+def test_an_interrupted_session_is_never_green():
     line = counts_line([result(Verdict.PASS)] * 2, interrupted=True)
     assert line.text == "interrupted: 2 cases: 2 pass"
     assert "yellow" in line.markup
     assert "red" in counts_line([result(Verdict.REGRESSED)], interrupted=True).markup
 
 
-def test_a_case_whose_speedup_was_not_reached_is_not_judged() -> None:
+def test_a_case_whose_speedup_was_not_reached_is_not_judged():
     half = result(Verdict.PASS)
     half = replace(half, unfinished=("speedup",))
     assert rows(half)[0].endswith("  not judged; 1 pass")
@@ -210,7 +204,7 @@ def test_a_case_whose_speedup_was_not_reached_is_not_judged() -> None:
 
 
 @pytest.mark.parametrize("value", [1e9, 1.797e308])
-def test_an_absurd_number_is_short(value: float) -> None:
+def test_an_absurd_number_is_short(value):
     for unit in ("images/s", "x", "MB", "%"):
         assert len(numbers.number(value, unit)) < 14
     for write in (numbers.percent, numbers.signed_percent):
@@ -232,11 +226,11 @@ def test_an_absurd_number_is_short(value: float) -> None:
         (43.123, "%", "43.1 %"),
     ],
 )
-def test_a_number_has_the_digits_that_suit_its_unit(value: float, unit: str, written: str) -> None:
+def test_a_number_has_the_digits_that_suit_its_unit(value, unit, written):
     assert numbers.quantity(value, unit) == written
 
 
-def test_an_expected_failure_is_no_alarm_and_not_good_either() -> None:
+def test_an_expected_failure_is_no_alarm_and_not_good_either():
     known = result(Verdict.REGRESSED, speedup=Verdict.PASS)
     known = with_judgement(known, replace(known.judgements["throughput"], excused=True))
     assert lines(known)[-1].endswith("  regressed, expected; 1 pass")
@@ -246,12 +240,12 @@ def test_an_expected_failure_is_no_alarm_and_not_good_either() -> None:
 
 
 @pytest.mark.parametrize("tiny", [-0.04, -1e-9, -0.0, 0.0, 0.04])
-def test_a_difference_that_rounds_to_nothing_is_no_loss(tiny: float) -> None:
+def test_a_difference_that_rounds_to_nothing_is_no_loss(tiny):
     assert numbers.signed_percent(tiny) == "+0.0 %"
     assert numbers.interval((tiny, -0.06)) == "+0.0 to -0.1 %"
 
 
-def test_speedups_stand_beside_the_ideal_and_are_wrapped() -> None:
+def test_speedups_stand_beside_the_ideal_and_are_wrapped():
     topologies = {"4n8g": 26.5, "1n2g": 1.83, "1n4g": 3.85, "2n8g": 14.1}
     training = []
     for topology, speedup in topologies.items():
@@ -265,7 +259,7 @@ def test_speedups_stand_beside_the_ideal_and_are_wrapped() -> None:
     ]
 
 
-def test_only_the_first_left_out_logs_are_listed() -> None:
+def test_only_the_first_left_out_logs_are_listed():
     ignored = [IgnoredLog(f"{number}\n.log", "the reason") for number in range(30)]
     text = [line.text for line in summary_lines([], ignored, tonight="", width=80)]
     assert text[0] == "logs that were left out: 30"
@@ -274,7 +268,7 @@ def test_only_the_first_left_out_logs_are_listed() -> None:
     assert len(text) == 22
 
 
-def test_the_summary_ends_with_the_counts(suite: Suite) -> None:
+def test_the_summary_ends_with_the_counts(suite):
     TinySystem(suite)
     result = suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-create-baselines")
     result.stdout.re_match_lines_random(
@@ -289,8 +283,8 @@ def test_the_summary_ends_with_the_counts(suite: Suite) -> None:
 
 
 def test_a_failure_is_said_once_and_its_number_stands_before_the_name_of_its_test(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    suite, monkeypatch
+):
     """The short summary is cut to the terminal, and names of cases are long."""
     monkeypatch.delenv("CI", raising=False)
     nights = Nights(suite)
@@ -329,7 +323,7 @@ def test_a_failure_is_said_once_and_its_number_stands_before_the_name_of_its_tes
         (["-m", "dlperf(size=3)"], "-m: cases have no 'size'; they have system, framework, *"),
     ],
 )
-def test_a_selection_of_nothing_says_why(suite: Suite, selection: list[str], told: str) -> None:
+def test_a_selection_of_nothing_says_why(suite, selection, told):
     TinySystem(suite)
     result = suite.run(*selection)
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
@@ -338,7 +332,7 @@ def test_a_selection_of_nothing_says_why(suite: Suite, selection: list[str], tol
 
 
 @pytest.mark.parametrize("arguments", [["--collect-only", "-q"], ["-v"]])
-def test_a_selection_of_something_is_told_nothing(suite: Suite, arguments: list[str]) -> None:
+def test_a_selection_of_something_is_told_nothing(suite, arguments):
     TinySystem(suite)
     result = suite.run("-k", "tiny and 1n2g and throughput", "--dlperf-repeats", "1", *arguments)
     result.stdout.fnmatch_lines(["*[[]tiny-mlp-fp32-b4-1n2g]*"])
@@ -346,9 +340,7 @@ def test_a_selection_of_something_is_told_nothing(suite: Suite, arguments: list[
 
 
 @pytest.mark.parametrize("how", ["raise KeyboardInterrupt", "pytest.exit('enough')"])
-def test_what_was_cut_short_says_so_in_all_reports(
-    suite: Suite, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_cut_short_says_so_in_all_reports(suite, how, monkeypatch):
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 3, "1n2g": [760.0] * 3})
@@ -382,9 +374,7 @@ def test_what_was_cut_short_says_so_in_all_reports(
 
 
 @pytest.mark.parametrize("width", ["60", "80"])
-def test_remarks_keep_to_the_terminal(
-    suite: Suite, monkeypatch: pytest.MonkeyPatch, width: str
-) -> None:
+def test_remarks_keep_to_the_terminal(suite, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", width)
     nights = Nights(suite)
     nights.accept({"1n1g": [400.0] * 3, "1n2g": [760.0] * 3})

@@ -1,7 +1,5 @@
 """The walk of docs/tutorial.md, with the files and commands that stand there."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -17,7 +15,7 @@ from pytest_dlperf.command.main import main
 TUTORIAL = Path(__file__).parent.parent / "docs" / "tutorial.md"
 
 
-def example(name: str) -> str:
+def example(name):
     """The code block under ``<!-- example: NAME -->``."""
     below = TUTORIAL.read_text(encoding="utf-8").partition(f"<!-- example: {name} -->\n")[2]
     match = re.match(r"```\w+\n(.*?)^```$", below, re.MULTILINE | re.DOTALL)
@@ -26,7 +24,7 @@ def example(name: str) -> str:
 
 
 @pytest.fixture
-def walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def walk(tmp_path, monkeypatch):
     """The folder of the tutorial, on a machine without GPUs and Slurm."""
     folder = tmp_path / "walk"
     folder.mkdir()
@@ -41,7 +39,7 @@ def walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def verdicts(folder: Path, *arguments: str) -> dict[str, str]:
+def verdicts(folder, *arguments):
     """Run a session, one run of the case, and give the verdict of each metric."""
     words = [sys.executable, "-m", *arguments, "-p", "no:benchmark", "--dlperf-repeats=1"]
     subprocess.run(
@@ -52,9 +50,7 @@ def verdicts(folder: Path, *arguments: str) -> dict[str, str]:
 
 
 @pytest.mark.training
-def test_three_commands_and_one_file_lead_to_a_verdict(
-    walk: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_three_commands_and_one_file_lead_to_a_verdict(walk, capfd):
     program, *given = shlex.split(example("start a suite"))
     assert program == "pytest-dlperf"
     assert main(given) == 0
@@ -69,7 +65,7 @@ def test_three_commands_and_one_file_lead_to_a_verdict(
     assert (walk / "baselines/local/pytorch-walk.yaml").is_file()
 
 
-def test_the_slow_down_is_put_behind_the_optimizer_s_step(walk: Path) -> None:
+def test_the_slow_down_is_put_behind_the_optimizer_s_step(walk):
     before = example("train.py")
     subprocess.run(["/bin/sh", "-c", example("slow it down")], cwd=walk, check=True)
     after = (walk / "train.py").read_text(encoding="utf-8")

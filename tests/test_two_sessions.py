@@ -1,14 +1,9 @@
 """Sessions that want the same hosts take turns: those of one user, and those from elsewhere."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
-from clusters.slurm import Slurm
-from clusters.ssh import SshHosts
 from sessions import in_background
-from suites import Suite
 from trainers import TinySystem
 
 SELECTED = ("-k", "throughput and tiny", "--dlperf-repeats", "1")
@@ -22,7 +17,7 @@ SELECTED = ("-k", "throughput and tiny", "--dlperf-repeats", "1")
         pytest.param(True, id="two machines"),
     ],
 )
-def test_two_sessions_never_train_on_one_host_at_once(suite: Suite, *, apart: bool) -> None:
+def test_two_sessions_never_train_on_one_host_at_once(suite, *, apart):
     """From two machines, only the locks on the hosts themselves stand between them."""
     tiny = TinySystem(suite, topologies=["1n1g", "2n1g", "3n1g"])
     tiny.behave("0.01 wait work-0.2")
@@ -47,9 +42,7 @@ def test_two_sessions_never_train_on_one_host_at_once(suite: Suite, *, apart: bo
     assert told in two.output
 
 
-def test_a_session_waits_for_no_host_that_it_can_do_without(
-    suite: Suite, over_ssh: SshHosts
-) -> None:
+def test_a_session_waits_for_no_host_that_it_can_do_without(suite, over_ssh):
     tiny = TinySystem(suite, topologies=["2n1g"])
     tiny.behave("0.01 wait")
     with in_background(suite, *SELECTED) as one:
@@ -64,9 +57,7 @@ def test_a_session_waits_for_no_host_that_it_can_do_without(
 
 
 @pytest.mark.ci
-def test_sessions_of_one_allocation_take_turns(
-    suite: Suite, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sessions_of_one_allocation_take_turns(suite, slurm, monkeypatch):
     """They know nothing of each other; Slurm keeps the steps of one waiting."""
     tiny = TinySystem(suite, topologies=["3n1g"])
     tiny.behave("0.01 wait")

@@ -1,19 +1,15 @@
 """A run is watched while it lives: shown, ended as soon as it can be, and told why it failed."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from clusters.requirements import command
-from suites import Suite
 from trainers import CASES, LAST_RANK, SYSTEM, TinySystem
 
 ONE = ("-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "1")
@@ -21,7 +17,7 @@ TWO_DEVICES = ("-k", "throughput and tiny and 1n2g", "--dlperf-repeats", "1")
 TWO_NODES = ("-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1")
 
 
-def on_a_terminal(suite: Suite, *arguments: str) -> str:
+def on_a_terminal(suite, *arguments):
     """What a session writes to a terminal, control characters included."""
     ours, its = pty.openpty()
     process = subprocess.Popen(
@@ -45,7 +41,7 @@ def on_a_terminal(suite: Suite, *arguments: str) -> str:
     return written.decode("utf-8", "replace")
 
 
-def test_a_terminal_shows_one_line_per_run_that_is_rewritten(suite: Suite) -> None:
+def test_a_terminal_shows_one_line_per_run_that_is_rewritten(suite):
     tiny = TinySystem(suite)
     tiny.behave("0.25 step-by-step-0.25")
     written = on_a_terminal(suite, *ONE[:2], "--dlperf-repeats", "2", "--dlperf-create-baselines")
@@ -62,7 +58,7 @@ def test_a_terminal_shows_one_line_per_run_that_is_rewritten(suite: Suite) -> No
     assert "1 passed" in written
 
 
-def test_a_run_is_ended_as_soon_as_its_window_is_there(suite: Suite) -> None:
+def test_a_run_is_ended_as_soon_as_its_window_is_there(suite):
     """The trainer would go on for minutes, on each of two nodes."""
     tiny = TinySystem(suite)
     tiny.behave("0.01 stay")
@@ -74,7 +70,7 @@ def test_a_run_is_ended_as_soon_as_its_window_is_there(suite: Suite) -> None:
     assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "pass"
 
 
-def test_a_run_goes_by_the_log_of_the_node_that_prints(suite: Suite) -> None:
+def test_a_run_goes_by_the_log_of_the_node_that_prints(suite):
     """It is shown, ended as soon as it can be, and named by that log."""
     tiny = TinySystem(suite, log=LAST_RANK)
     tiny.behave("0.28 last-rank-prints step-by-step-0.2 stay")
@@ -106,9 +102,7 @@ def test_a_run_goes_by_the_log_of_the_node_that_prints(suite: Suite) -> None:
     ],
     ids=["that", "another"],
 )
-def test_a_run_hangs_by_the_log_of_the_node_that_prints(
-    suite: Suite, log: str, limit: str, told: str
-) -> None:
+def test_a_run_hangs_by_the_log_of_the_node_that_prints(suite, log, limit, told):
     tiny = TinySystem(suite, log=log, launch=[limit])
     tiny.behave("0.01 last-rank-prints hang-at-6")
     _, results = suite.judge(*TWO_NODES, cluster="local")
@@ -117,7 +111,7 @@ def test_a_run_hangs_by_the_log_of_the_node_that_prints(
     assert re.match(told, run["reason"])
 
 
-def test_a_system_may_let_its_runs_come_to_their_own_end(suite: Suite) -> None:
+def test_a_system_may_let_its_runs_come_to_their_own_end(suite):
     tiny = TinySystem(suite, launch=["run_to_end: true"])
     tiny.behave("0.01 linger")
     _, results = suite.judge(*ONE, cluster="local")
@@ -137,7 +131,7 @@ def test_a_system_may_let_its_runs_come_to_their_own_end(suite: Suite) -> None:
     ],
     ids=["in the middle", "before the first step"],
 )
-def test_a_run_without_new_steps_hangs(suite: Suite, behaviour: str, limit: str, told: str) -> None:
+def test_a_run_without_new_steps_hangs(suite, behaviour, limit, told):
     tiny = TinySystem(suite, launch=[limit])
     tiny.behave(behaviour)
 
@@ -150,7 +144,7 @@ def test_a_run_without_new_steps_hangs(suite: Suite, behaviour: str, limit: str,
     assert re.search(f"  reason     {CASES[1]}, run 1: {told}", result.stdout.str())
 
 
-def test_a_run_is_ended_at_its_time_limit_even_if_it_makes_progress(suite: Suite) -> None:
+def test_a_run_is_ended_at_its_time_limit_even_if_it_makes_progress(suite):
     tiny = TinySystem(suite, time_limit_s=1)
     tiny.behave("0.3 step-by-step-0.3")
     _, results = suite.judge(*ONE, cluster="local")
@@ -159,7 +153,7 @@ def test_a_run_is_ended_at_its_time_limit_even_if_it_makes_progress(suite: Suite
     assert run["reason"].startswith("it was not done at its time limit of 1 s; ")
 
 
-def test_the_log_of_the_node_that_died_says_why(suite: Suite) -> None:
+def test_the_log_of_the_node_that_died_says_why(suite):
     """Node 0 would die of it, three seconds later."""
     tiny = TinySystem(suite)
     tiny.behave("0.01 second-node-dies-at-6")
@@ -189,7 +183,7 @@ def test_the_log_of_the_node_that_died_says_why(suite: Suite) -> None:
     assert "MemoryError" not in summary
 
 
-def test_a_death_after_the_window_is_noted_and_the_run_counts(suite: Suite) -> None:
+def test_a_death_after_the_window_is_noted_and_the_run_counts(suite):
     tiny = TinySystem(suite, launch=["run_to_end: true"])
     tiny.behave("0.01 die-at-end")
     result, results = suite.judge(*ONE, "--dlperf-create-baselines", cluster="local")
@@ -202,7 +196,7 @@ def test_a_death_after_the_window_is_noted_and_the_run_counts(suite: Suite) -> N
 
 
 @pytest.fixture
-def small_disk(suite: Suite) -> Iterator[Path]:
+def small_disk(suite):
     """A folder on a disk of two MiB."""
     folder = suite.path / "small"
     folder.mkdir()
@@ -220,9 +214,7 @@ def small_disk(suite: Suite) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("where", ["here", pytest.param("elsewhere", marks=pytest.mark.ssh)])
-def test_a_full_disk_ends_the_run_with_that_reason(
-    suite: Suite, small_disk: Path, request: pytest.FixtureRequest, where: str
-) -> None:
+def test_a_full_disk_ends_the_run_with_that_reason(suite, small_disk, request, where):
     """Whether the trainer dies of it, or is on another host and never notices."""
     if where == "elsewhere":
         request.getfixturevalue("over_ssh")

@@ -1,16 +1,11 @@
 """Who accepted a number, why and at which commit: in the file, and wherever the number is shown."""
 
-from __future__ import annotations
-
 import re
 import subprocess
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from nights import Nights
-from suites import Suite
 from trainers import TinySystem
 
 from pytest_dlperf.command.main import main
@@ -25,7 +20,7 @@ WHY = "new loader ::error::<img src=x>" + " and so on" * 1000
 
 
 @pytest.fixture
-def repository(suite: Suite) -> Suite:
+def repository(suite):
     """The suite in a repository whose commits are Ana's, outside any CI."""
     git(suite.path, "init", "-q")
     git(suite.path, "config", "user.name", "Ana Díaz")
@@ -33,20 +28,17 @@ def repository(suite: Suite) -> Suite:
     return suite
 
 
-def git(folder: Path, *arguments: str) -> str:
+def git(folder, *arguments):
     command = ["git", *arguments]
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
-def acceptance_of(file: Path) -> dict[str, Any]:
+def acceptance_of(file):
     entry = yaml.safe_load(file.read_text(encoding="utf-8"))["entries"]["fp32-b4"]["1n1g"]
-    acceptance: dict[str, Any] = entry["acceptance"]
-    return acceptance
+    return entry["acceptance"]
 
 
-def test_two_people_one_after_the_other_are_told_everywhere(
-    repository: Suite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_people_one_after_the_other_are_told_everywhere(repository, monkeypatch, capsys):
     suite, nights = repository, Nights(repository, ["1n1g"])
     first = suite.run(*nights.usual("first"), CREATE, "-v")
     first.stdout.re_match_lines([rf"{CASE} +throughput .* Ana Díaz +first number"])
@@ -99,8 +91,8 @@ def test_two_people_one_after_the_other_are_told_everywhere(
 
 
 def test_what_a_session_has_launched_is_accepted_with_its_commit_and_its_launch(
-    repository: Suite,
-) -> None:
+    repository,
+):
     suite = repository
     TinySystem(suite, topologies=["1n1g"])
     git(suite.path, "add", ".")

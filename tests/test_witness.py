@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 from msgspec import Struct
 from msgspec.structs import replace
-from suites import Suite
 
-from pytest_dlperf.formats.log_format import LogFormat, custom_format
+from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.logs.arrivals import Arrivals, ArrivalsWriter, arrivals_of
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 from pytest_dlperf.model.metric import THROUGHPUT
 
 pytestmark = pytest.mark.in_process
@@ -36,11 +33,11 @@ class Written(Struct, frozen=True):
     came: Sequence[float] = ()
     in_front: str = ""
 
-    def write(self, log: Path) -> None:
+    def write(self, log):
         text = [f"{line}\n".encode() for line in self.lines]
         log.write_bytes(self.in_front.encode() + b"".join(text))
         end = 0
-        arrivals: list[tuple[int, int, int]] = []
+        arrivals = []
         for line, seconds in zip(text, self.came, strict=False):
             end += len(line)
             if arrivals and arrivals[-1][1] == int(seconds * 1e6):
@@ -51,12 +48,12 @@ class Written(Struct, frozen=True):
 
 
 def measured(
-    log: Path,
-    log_format: LogFormat = SECONDS,
+    log,
+    log_format=SECONDS,
     *,
-    case: Case = CASE,
-    window: tuple[int, int] = (2, 18),
-) -> Run:
+    case=CASE,
+    window=(2, 18),
+):
     return LogReading(
         log,
         number=1,
@@ -67,7 +64,7 @@ def measured(
     ).finish()
 
 
-def training(*, printed: float = 1.0, steps: int = 20, front: str = "") -> Written:
+def training(*, printed=1.0, steps=20, front=""):
     """Steps of the same length; a record's time is so many times what it took."""
     return Written(
         [f"{front}step {step} took {printed * STEP_S:.4f} s" for step in range(1, steps + 1)],
@@ -76,7 +73,7 @@ def training(*, printed: float = 1.0, steps: int = 20, front: str = "") -> Writt
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log(tmp_path):
     return tmp_path / "run_1.log"
 
 
@@ -84,9 +81,7 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("printed", [0.25, 0.8, 1.2, 1000.0])
-def test_a_time_that_did_not_pass_is_invalid_and_both_numbers_are_told(
-    log: Path, printed: float
-) -> None:
+def test_a_time_that_did_not_pass_is_invalid_and_both_numbers_are_told(log, printed):
     training(printed=printed).write(log)
     run = measured(log)
     assert run.status is RunStatus.INVALID
@@ -97,12 +92,12 @@ def test_a_time_that_did_not_pass_is_invalid_and_both_numbers_are_told(
 
 
 @pytest.mark.parametrize("printed", [0.95, 1.0, 1.05])
-def test_a_time_that_passed_is_right(log: Path, printed: float) -> None:
+def test_a_time_that_passed_is_right(log, printed):
     training(printed=printed).write(log)
     assert measured(log).metrics[THROUGHPUT] == pytest.approx(40 / printed, rel=1e-3)
 
 
-def in_bursts(written: Written, size: int) -> Written:
+def in_bursts(written, size):
     """The same lines, of which so many come at once, with the last of them."""
     came = list(written.came)
     ends = [came[min((at // size + 1) * size, len(came)) - 1] for at in range(len(came))]
@@ -111,20 +106,18 @@ def in_bursts(written: Written, size: int) -> Written:
 
 @pytest.mark.parametrize("size", [2, 7, 40, 1000])
 @pytest.mark.parametrize("printed", [0.95, 1.05])
-def test_output_that_was_held_back_is_no_contradiction(
-    log: Path, size: int, printed: float
-) -> None:
+def test_output_that_was_held_back_is_no_contradiction(log, size, printed):
     in_bursts(training(printed=printed, steps=200), size).write(log)
     assert measured(log, window=(20, 150)).status is RunStatus.OK
 
 
 @pytest.mark.parametrize("warmup", [5, 20])
-def test_even_in_bursts_a_quarter_of_the_time_is_seen(log: Path, warmup: int) -> None:
+def test_even_in_bursts_a_quarter_of_the_time_is_seen(log, warmup):
     in_bursts(training(printed=0.25, steps=200), 7).write(log)
     assert measured(log, window=(warmup, 150)).status is RunStatus.INVALID
 
 
-def test_a_pause_in_output_that_came_in_few_pieces_is_no_contradiction(log: Path) -> None:
+def test_a_pause_in_output_that_came_in_few_pieces_is_no_contradiction(log):
     lines = training(steps=200)
     came = [at + 4 * (at > 106) + 4.1 * (at > 110) for at in lines.came]
     came = [5.0 * math.ceil(at / 5) for at in came]
@@ -132,13 +125,13 @@ def test_a_pause_in_output_that_came_in_few_pieces_is_no_contradiction(log: Path
     assert measured(log, window=(20, 100)).status is RunStatus.OK
 
 
-def test_a_log_that_came_all_at_once_has_no_witness(log: Path) -> None:
+def test_a_log_that_came_all_at_once_has_no_witness(log):
     lines = training(printed=0.25)
     replace(lines, came=[100 + 0.03 * at for at, _ in enumerate(lines.lines)]).write(log)
     assert measured(log).status is RunStatus.OK
 
 
-def test_what_a_launcher_prints_in_front_shifts_nothing(log: Path) -> None:
+def test_what_a_launcher_prints_in_front_shifts_nothing(log):
     written = replace(training(printed=0.25), in_front="Warning: added the host's key\n" * 3)
     written.write(log)
     assert measured(log).status is RunStatus.INVALID
@@ -146,7 +139,7 @@ def test_what_a_launcher_prints_in_front_shifts_nothing(log: Path) -> None:
     assert measured(log).status is RunStatus.OK
 
 
-def test_arrivals_of_another_log_count_nothing(log: Path) -> None:
+def test_arrivals_of_another_log_count_nothing(log):
     training(printed=0.25).write(log)
     log.write_text("".join(f"{line}\n" for line in training(front="> ", printed=0.25).lines))
     assert measured(log).status is RunStatus.OK
@@ -168,9 +161,7 @@ def test_arrivals_of_another_log_count_nothing(log: Path) -> None:
         lambda text: text + b"1 1\n1 -%d\n" % 10**18,
     ],
 )
-def test_a_damaged_file_of_arrivals_breaks_no_reading(
-    log: Path, spoil: Callable[[bytes], bytes]
-) -> None:
+def test_a_damaged_file_of_arrivals_breaks_no_reading(log, spoil):
     training().write(log)
     file = arrivals_of(log)
     file.write_bytes(spoil(file.read_bytes()))
@@ -178,7 +169,7 @@ def test_a_damaged_file_of_arrivals_breaks_no_reading(
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
-def test_what_is_no_file_of_arrivals_is_not_read(log: Path, make: Callable[[Path], None]) -> None:
+def test_what_is_no_file_of_arrivals_is_not_read(log, make):
     training().write(log)
     arrivals_of(log).unlink()
     make(arrivals_of(log))
@@ -186,7 +177,7 @@ def test_what_is_no_file_of_arrivals_is_not_read(log: Path, make: Callable[[Path
 
 
 @pytest.mark.parametrize(("printed", "status"), [(1.0, RunStatus.OK), (0.25, RunStatus.INVALID)])
-def test_pauses_between_epochs_are_no_steps(log: Path, printed: float, status: RunStatus) -> None:
+def test_pauses_between_epochs_are_no_steps(log, printed, status):
     with_epochs = custom_format(
         "epochs", record=r"epoch (?P<epoch>[0-9]+) step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+)"
     )
@@ -204,9 +195,7 @@ def test_pauses_between_epochs_are_no_steps(log: Path, printed: float, status: R
 
 @pytest.mark.parametrize(("printed", "status"), [(1.0, RunStatus.OK), (0.25, RunStatus.INVALID)])
 @pytest.mark.parametrize("size", [1, 20])
-def test_a_few_pauses_within_the_window_are_no_steps(
-    log: Path, printed: float, status: RunStatus, size: int
-) -> None:
+def test_a_few_pauses_within_the_window_are_no_steps(log, printed, status, size):
     lines = training(printed=printed, steps=300)
     came = [at + 5 * (at > 112) + 9 * (at > 118) for at in lines.came]
     in_bursts(replace(lines, came=came), size).write(log)
@@ -214,15 +203,13 @@ def test_a_few_pauses_within_the_window_are_no_steps(
 
 
 @pytest.mark.parametrize(("printed", "status"), [(1.0, RunStatus.OK), (0.25, RunStatus.INVALID)])
-def test_a_log_that_ends_before_the_windows_last_step_is_printed_is_seen(
-    log: Path, printed: float, status: RunStatus
-) -> None:
+def test_a_log_that_ends_before_the_windows_last_step_is_printed_is_seen(log, printed, status):
     lines = training(printed=printed, steps=60)
     Written(lines.lines[9::10], lines.came[9::10]).write(log)
     assert measured(log, window=(12, 50)).status is status
 
 
-def test_a_line_of_another_buffer_says_nothing_of_records_that_are_held_back(log: Path) -> None:
+def test_a_line_of_another_buffer_says_nothing_of_records_that_are_held_back(log):
     one = in_bursts(training(steps=60), 15)
     lines, came = [], []
     for line, at in zip(one.lines, one.came, strict=True):
@@ -235,14 +222,14 @@ def test_a_line_of_another_buffer_says_nothing_of_records_that_are_held_back(log
     assert measured(log, window=(14, 17)).status is RunStatus.OK
 
 
-def test_a_record_that_comes_alone_out_of_a_buffer_may_be_old(log: Path) -> None:
+def test_a_record_that_comes_alone_out_of_a_buffer_may_be_old(log):
     lines = training(steps=50)
     came = [103.0] * 20 + [105.0] * 25 + [114.0] + [119.0] * 4
     replace(lines, came=came).write(log)
     assert measured(log, window=(20, 26)).status is RunStatus.OK
 
 
-def test_ranks_without_names_have_buffers_of_their_own(log: Path) -> None:
+def test_ranks_without_names_have_buffers_of_their_own(log):
     local = custom_format(
         "local", record=r"step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s", ranks="local"
     )
@@ -262,7 +249,7 @@ def test_ranks_without_names_have_buffers_of_their_own(log: Path) -> None:
     assert measured(log, local, case=case, window=(8, 33)).status is RunStatus.OK
 
 
-def test_ranks_that_print_at_once_are_one_step(log: Path) -> None:
+def test_ranks_that_print_at_once_are_one_step(log):
     local = custom_format(
         "local", record=r"step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s", ranks="local"
     )
@@ -279,9 +266,7 @@ def test_ranks_that_print_at_once_are_one_step(log: Path) -> None:
 # ---------------------------------------------------------------------- by stamps
 
 
-def stamped(
-    written: Written, *, of: str = "2026-03-03 18:{m:02d}:{s:06.3f}: ", grain: float = 0.001
-) -> Written:
+def stamped(written, *, of="2026-03-03 18:{m:02d}:{s:06.3f}: ", grain=0.001):
     """The lines with stamps of when they came, and no arrivals."""
     lines = []
     for line, seconds in zip(written.lines, written.came, strict=True):
@@ -299,7 +284,7 @@ STAMPS = {
 
 
 @pytest.mark.parametrize("of", STAMPS.values(), ids=STAMPS)
-def test_stamps_in_front_of_the_lines_are_a_witness(log: Path, of: str) -> None:
+def test_stamps_in_front_of_the_lines_are_a_witness(log, of):
     stamped(training(printed=0.25), of=of).write(log)
     run = measured(log)
     assert run.status is RunStatus.INVALID
@@ -313,9 +298,7 @@ WHOLE_SECONDS = "2026-03-03 18:{m:02d}:{i:02d} "
 
 
 @pytest.mark.parametrize(("printed", "status"), [(0.25, "invalid"), (1.0, "ok")])
-def test_whole_seconds_are_a_witness_of_a_long_window(
-    log: Path, printed: float, status: str
-) -> None:
+def test_whole_seconds_are_a_witness_of_a_long_window(log, printed, status):
     long = training(printed=printed, steps=400)
     stamped(long, of=WHOLE_SECONDS, grain=1.0).write(log)
     assert measured(log, window=(20, 350)).status.value == status
@@ -323,7 +306,7 @@ def test_whole_seconds_are_a_witness_of_a_long_window(
 
 
 @pytest.mark.parametrize(("printed", "status"), [(1.0, RunStatus.OK), (0.25, RunStatus.INVALID)])
-def test_stamps_know_a_pause_from_slow_steps(log: Path, printed: float, status: RunStatus) -> None:
+def test_stamps_know_a_pause_from_slow_steps(log, printed, status):
     lines = training(printed=printed, steps=300)
     came = [at + 15 * (at > 112) for at in lines.came]
     stamped(replace(lines, came=came)).write(log)
@@ -331,20 +314,20 @@ def test_stamps_know_a_pause_from_slow_steps(log: Path, printed: float, status: 
 
 
 @pytest.mark.parametrize("size", [5, 80])
-def test_stamps_that_a_collector_gave_to_held_back_lines_are_none(log: Path, size: int) -> None:
+def test_stamps_that_a_collector_gave_to_held_back_lines_are_none(log, size):
     held = in_bursts(training(printed=0.5, steps=300), size)
     stamped(held).write(log)
     assert measured(log, window=(20, 60)).status is RunStatus.OK
 
 
-def test_rates_are_held_against_stamps_too(log: Path) -> None:
+def test_rates_are_held_against_stamps_too(log):
     times = training().came
     lines = [f"step {step} at 400.0" for step in range(1, 21)]
     stamped(Written(lines, times)).write(log)
     assert measured(log, RATE).status is RunStatus.INVALID
 
 
-def test_a_time_that_is_left_in_front_is_no_stamp(log: Path) -> None:
+def test_a_time_that_is_left_in_front_is_no_stamp(log):
     written = training(printed=0.25)
     lines = [
         f" 50%|##| {at}/20 [01:00:{59 - at:02d}<00:00:{59 - at:02d}] {line}"
@@ -357,19 +340,19 @@ def test_a_time_that_is_left_in_front_is_no_stamp(log: Path) -> None:
 # ---------------------------------------------------------------------- records without a time
 
 
-def bare(came: Iterable[float]) -> Written:
+def bare(came):
     times = list(came)
     return Written([f"step {step} done" for step in range(1, len(times) + 1)], times)
 
 
-def test_a_record_without_a_time_counts_when_it_came(log: Path) -> None:
+def test_a_record_without_a_time_counts_when_it_came(log):
     bare(training().came).write(log)
     assert measured(log, BARE).metrics[THROUGHPUT] == pytest.approx(40, rel=1e-3)
 
 
 def test_without_arrivals_a_record_without_a_time_is_invalid_and_says_what_to_do(
-    log: Path,
-) -> None:
+    log,
+):
     bare(training().came).write(log)
     arrivals_of(log).unlink()
     run = measured(log, BARE)
@@ -378,7 +361,7 @@ def test_without_arrivals_a_record_without_a_time_is_invalid_and_says_what_to_do
     assert "seconds" in str(run.reason)
 
 
-def test_block_buffered_records_without_a_time_are_told_and_not_measured(log: Path) -> None:
+def test_block_buffered_records_without_a_time_are_told_and_not_measured(log):
     in_bursts(bare(training(steps=200).came), 80).write(log)
     run = measured(log, BARE, window=(20, 150))
     assert run.status is RunStatus.INVALID
@@ -386,7 +369,7 @@ def test_block_buffered_records_without_a_time_are_told_and_not_measured(log: Pa
     assert "flush=True" in str(run.reason)
 
 
-def test_a_log_whose_arrivals_are_late_is_read_when_they_are_there(log: Path) -> None:
+def test_a_log_whose_arrivals_are_late_is_read_when_they_are_there(log):
     written = bare(training().came)
     written.write(log)
     arrivals = arrivals_of(log).read_bytes()
@@ -408,7 +391,7 @@ def test_a_log_whose_arrivals_are_late_is_read_when_they_are_there(log: Path) ->
     assert reading.finish() == measured(log, BARE)
 
 
-def test_what_came_is_known_by_its_place(log: Path) -> None:
+def test_what_came_is_known_by_its_place(log):
     written = bare([1.0, 1.5, 1.5, 4.0])
     replace(written, in_front="hello\n").write(log)
     arrivals = Arrivals(log)
@@ -455,18 +438,17 @@ TIMED = "step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+) s"
 UNTIMED = "step (?P<step>[0-9]+) "
 
 
-def launched(suite: Suite, behaviour: str, record: str = TIMED) -> dict[str, Any]:
+def launched(suite, behaviour, record=TIMED):
     """Launch the only case, and give its only run."""
     trainer = suite.path / "train.py"
     trainer.write_text(TRAINER, encoding="utf-8")
     suite.system_file(SYSTEM.format(record=record, trainer=trainer, behaviour=behaviour))
     _, results = suite.judge("-k", "gpt", "--dlperf-run-dir", suite.path / "night", cluster="local")
-    run: dict[str, Any] = results["cases"][0]["measurement"]["runs"][0]
-    return run
+    return results["cases"][0]["measurement"]["runs"][0]
 
 
 @pytest.mark.slow
-def test_a_trainer_that_prints_the_time_of_a_micro_batch_is_invalid(suite: Suite) -> None:
+def test_a_trainer_that_prints_the_time_of_a_micro_batch_is_invalid(suite):
     run = launched(suite, "micro-batch")
     assert run["status"] == "invalid"
     assert "micro-batch" in run["reason"]
@@ -474,15 +456,15 @@ def test_a_trainer_that_prints_the_time_of_a_micro_batch_is_invalid(suite: Suite
 
 @pytest.mark.slow
 @pytest.mark.parametrize("behaviour", ["honest", "buffered"])
-def test_a_sound_trainer_is_ok(suite: Suite, behaviour: str) -> None:
+def test_a_sound_trainer_is_ok(suite, behaviour):
     run = launched(suite, behaviour)
     assert (run["status"], run["reason"]) == ("ok", None)
 
 
 @pytest.mark.slow
 def test_a_trainer_that_prints_no_time_is_measured_live_and_later_from_its_log(
-    suite: Suite,
-) -> None:
+    suite,
+):
     run = launched(suite, "honest", UNTIMED)
     assert run["status"] == "ok"
     assert 10 < run["metrics"]["throughput"] < 60  # 40 without any other load
@@ -494,7 +476,7 @@ def test_a_trainer_that_prints_no_time_is_measured_live_and_later_from_its_log(
     assert again["metrics"]["throughput"] == run["metrics"]["throughput"]
 
 
-def test_runs_of_existing_logs_say_what_was_their_witness(suite: Suite) -> None:
+def test_runs_of_existing_logs_say_what_was_their_witness(suite):
     suite.system_file(SYSTEM.format(record=TIMED, trainer="train.py", behaviour="honest"))
     folder = suite.path / "logs" / "1n1g"
     folder.mkdir(parents=True)

@@ -1,15 +1,11 @@
 """What a step does: batch, sequence length and layout, from a system file to a throughput."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
-from typing import Any
 
 import log_makers
 import pytest
 from judged_logs import judged
-from suites import Suite
 
 from pytest_dlperf.model.measurement import RunStatus
 
@@ -38,7 +34,7 @@ cases:
 LOG = "logs/torchtitan-debugmodel/b2-s128-tp2/1n2g/titan_b2_fp32_1.log"
 
 
-def read(suite: Suite, system: str = SYSTEM, log: str = LOG) -> dict[str, Any]:
+def read(suite, system=SYSTEM, log=LOG):
     """The only case, read from the real log at this place."""
     suite.system_file(system)
     place = suite.path / log
@@ -53,7 +49,7 @@ def read(suite: Suite, system: str = SYSTEM, log: str = LOG) -> dict[str, Any]:
     return dict(case)
 
 
-def test_a_tensor_parallel_run_is_as_fast_as_it_is(suite: Suite) -> None:
+def test_a_tensor_parallel_run_is_as_fast_as_it_is(suite):
     case = read(suite)
 
     assert case["id"] == "torchtitan-debugmodel-fp32-b2-s128-tp2-1n2g"
@@ -67,7 +63,7 @@ def test_a_tensor_parallel_run_is_as_fast_as_it_is(suite: Suite) -> None:
     assert run["metrics"]["throughput"] == pytest.approx(174.3, abs=0.1)
 
 
-def test_a_log_outside_of_the_folder_of_its_work_is_told_where_it_belongs(suite: Suite) -> None:
+def test_a_log_outside_of_the_folder_of_its_work_is_told_where_it_belongs(suite):
     suite.system_file(SYSTEM)
     place = suite.path / "logs" / "1n2g" / "titan_b2_fp32_1.log"
     place.parent.mkdir(parents=True)
@@ -80,7 +76,7 @@ def test_a_log_outside_of_the_folder_of_its_work_is_told_where_it_belongs(suite:
     result.stdout.fnmatch_lines(["*where b2-s128-tp2/1n2g/titan_b2_fp32_<run>.log lie*"])
 
 
-def test_a_fixed_global_batch_is_the_same_work(suite: Suite) -> None:
+def test_a_fixed_global_batch_is_the_same_work(suite):
     system = SYSTEM.replace("batch_per_replica: 2,", "global_batch: 2,")
     log = "logs/anywhere/gb2-s128-tp2/1n2g/titan_gb2_fp32_1.log"
     case = read(suite, system, log)
@@ -103,9 +99,7 @@ def test_a_fixed_global_batch_is_the_same_work(suite: Suite) -> None:
          "has 4 (line 3)")),
     ],
 )  # fmt: skip
-def test_a_log_of_other_work_is_refused_and_not_measured(
-    tmp_path: Path, declared: str, instead: str, said: str
-) -> None:
+def test_a_log_of_other_work_is_refused_and_not_measured(tmp_path, declared, instead, said):
     file = tmp_path / "own.yaml"
     file.write_text(SYSTEM.replace(f"{declared},", f"{instead},"), encoding="utf-8")
     run = judged(file, TORCHTITAN)
@@ -113,7 +107,7 @@ def test_a_log_of_other_work_is_refused_and_not_measured(
     assert (run.reason or "").startswith(said)
 
 
-def test_what_every_step_says_of_its_run_is_held_to_the_case(suite: Suite) -> None:
+def test_what_every_step_says_of_its_run_is_held_to_the_case(suite):
     """Megatron prints its global batch in each line, behind the time."""
     suite.system_file(
         r"""
@@ -153,7 +147,7 @@ cases:
     )
 
 
-def test_a_fact_is_one_group_under_a_known_name(suite: Suite) -> None:
+def test_a_fact_is_one_group_under_a_known_name(suite):
     for old, new, said in (
         ("'local batch size ([0-9]+)'", "'local batch size [0-9]+'",
          "needs one group, around the value of batch_per_replica, and has 0"),
@@ -167,7 +161,7 @@ def test_a_fact_is_one_group_under_a_known_name(suite: Suite) -> None:
         assert "$.log.format" in told
 
 
-def test_logs_of_two_lengths_lie_apart_and_are_found_again(suite: Suite) -> None:
+def test_logs_of_two_lengths_lie_apart_and_are_found_again(suite):
     suite.system_file(
         """
 framework: own
@@ -235,7 +229,7 @@ cases:
 """
 
 
-def test_only_the_reference_topology_that_a_case_names_is_run_beside_it(suite: Suite) -> None:
+def test_only_the_reference_topology_that_a_case_names_is_run_beside_it(suite):
     trainer = suite.path / "trainer.py"
     trainer.write_text(TRAINER, encoding="utf-8")
     suite.system_file(SCALED.format(trainer=trainer))
@@ -278,7 +272,7 @@ def test_only_the_reference_topology_that_a_case_names_is_run_beside_it(suite: S
 
 @pytest.mark.ci
 @pytest.mark.slow
-def test_a_loss_is_placed_and_scaling_is_told_from_the_reference_topology(suite: Suite) -> None:
+def test_a_loss_is_placed_and_scaling_is_told_from_the_reference_topology(suite):
     trainer = suite.path / "trainer.py"
     trainer.write_text(TRAINER, encoding="utf-8")
     suite.system_file(SCALED.format(trainer=trainer).replace("[1n4g]", "[1n2g, 1n4g, 1n8g]"))
@@ -303,7 +297,7 @@ def test_a_loss_is_placed_and_scaling_is_told_from_the_reference_topology(suite:
 
 @pytest.mark.ci
 @pytest.mark.slow
-def test_a_speedup_is_never_held_against_one_over_another_topology(suite: Suite) -> None:
+def test_a_speedup_is_never_held_against_one_over_another_topology(suite):
     trainer = suite.path / "trainer.py"
     trainer.write_text(TRAINER, encoding="utf-8")
     system = SCALED.format(trainer=trainer).replace("[1n4g]", "[1n8g]")
@@ -311,11 +305,10 @@ def test_a_speedup_is_never_held_against_one_over_another_topology(suite: Suite)
     speedup = ("-k", "test_speedup and own")
     every = ("-k", "own and xla")
 
-    def speedup_of(*arguments: str) -> dict[str, Any]:
+    def speedup_of(*arguments):
         _, results = suite.judge(*arguments, cluster="local")
         [case] = results["cases"]
-        found: dict[str, Any] = case["metrics"]["speedup"]
-        return found
+        return case["metrics"]["speedup"]
 
     speedup_of(*every, "--dlperf-create-baselines")
     file = suite.path / "baselines" / "local" / "own-net.yaml"

@@ -1,53 +1,47 @@
 """The shipped trainer, really run: its records, its options, and its quiet end."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
 
 import pytest
 from launches import run_spec
 from msgspec.structs import replace
 
-from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.launch.record import LaunchOutcome
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 
 pytestmark = pytest.mark.training
 
-SYSTEM: Final = (
+SYSTEM = (
     Path(__file__).resolve().parent.parent / "bench_tests" / "systems" / "pytorch-resnet18.yaml"
 )
-MODULE: Final = "pytest_dlperf.trainers.resnet"
-WINDOW: Final = Window(warmup_steps=1, measured_steps=4)
-STEPS: Final = WINDOW.warmup_steps + WINDOW.measured_steps
-STEP_RECORD: Final = re.compile(
+MODULE = "pytest_dlperf.trainers.resnet"
+WINDOW = Window(warmup_steps=1, measured_steps=4)
+STEPS = WINDOW.warmup_steps + WINDOW.measured_steps
+STEP_RECORD = re.compile(
     r"dlperf step rank=(\d+) step=(\d+) time=(\d+\.\d{6}) loss=\d+\.?\d* peak_memory_mb=\d+\.\d"
 )
 
 
-def launch_entry(*more: str) -> LaunchSpec:
+def launch_entry(*more):
     """The launch entry of the shipped system, with more arguments."""
     [system] = load_systems([SYSTEM], BUILTIN_FORMATS).values()
-    assert system.launch is not None
     return replace(system.launch, more_arguments=(*system.launch.more_arguments, *more))
 
 
-def train(log: Path, topology: str, *more: str) -> LaunchOutcome:
+def train(log, topology, *more):
     case = Case.from_id(f"pytorch-resnet18-fp32-b2-{topology}")
     return run_spec(launch_entry(*more), case, WINDOW, log)
 
 
-def step_times(log: Path) -> dict[int, list[float]]:
+def step_times(log):
     """Times by rank; steps have to be complete and in order."""
-    times: dict[int, list[float]] = {}
+    times = {}
     for line in log.read_text(encoding="utf-8").splitlines():
         if line.startswith("dlperf step"):
             match = STEP_RECORD.fullmatch(line)
@@ -59,12 +53,12 @@ def step_times(log: Path) -> dict[int, list[float]]:
     return times
 
 
-def lines_with(log: Path, beginning: str) -> set[str]:
+def lines_with(log, beginning):
     lines = log.read_text(encoding="utf-8").splitlines()
     return {line for line in lines if line.startswith(beginning)}
 
 
-def test_on_one_node_with_two_devices_each_rank_writes_all_of_its_records(tmp_path: Path) -> None:
+def test_on_one_node_with_two_devices_each_rank_writes_all_of_its_records(tmp_path):
     log = tmp_path / "r18_b2_fp32_1.log"
     outcome = train(log, "1n2g")
     assert outcome.succeeded, log.read_text(encoding="utf-8")
@@ -75,7 +69,7 @@ def test_on_one_node_with_two_devices_each_rank_writes_all_of_its_records(tmp_pa
     assert sorted(times) == [0, 1]
 
 
-def test_on_two_nodes_each_has_its_own_log_and_repeated_steps_count_once(tmp_path: Path) -> None:
+def test_on_two_nodes_each_has_its_own_log_and_repeated_steps_count_once(tmp_path):
     log = tmp_path / "r18_b2_fp32_1.log"
     outcome = train(log, "2n1g", "--repeat-step=3")
     assert outcome.succeeded, log.read_text(encoding="utf-8")
@@ -88,7 +82,7 @@ def test_on_two_nodes_each_has_its_own_log_and_repeated_steps_count_once(tmp_pat
         assert list(times) == [rank]
 
 
-def test_without_a_launcher_it_trains_alone() -> None:
+def test_without_a_launcher_it_trains_alone():
     arguments = (
         "--batch-per-device=1 --image-size=33 --warmup-steps=0 --measured-steps=2 --precision=bf16"
     )
@@ -109,7 +103,7 @@ def test_without_a_launcher_it_trains_alone() -> None:
     assert records[-1] == "dlperf end rank=0"
 
 
-def test_a_mistake_on_the_command_line_is_named() -> None:
+def test_a_mistake_on_the_command_line_is_named():
     # All in one process, since importing torch takes longer than everything else here.
     mistakes = {
         "--batch-per-device=0": "argument --batch-per-device: '0' is not a whole number from 1 on",

@@ -1,13 +1,9 @@
 """Files are written whole or at their end, and ours never where a link leads."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
 import stat
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from other_users import in_child
@@ -16,7 +12,7 @@ from pytest_dlperf.files import writing
 from pytest_dlperf.files.writing import make_folder, open_at_end, open_regular, write_whole
 
 
-def append(path: Path, text: bytes) -> None:
+def append(path, text):
     with open_at_end(path) as file:
         file.write(text)
 
@@ -24,7 +20,7 @@ def append(path: Path, text: bytes) -> None:
 # ------------------------------------------------------------------ what is ours
 
 
-def test_links_to_reports_are_followed(tmp_path: Path) -> None:
+def test_links_to_reports_are_followed(tmp_path):
     (tmp_path / "nights").mkdir()
     (tmp_path / "runs").symlink_to("nights")
     (tmp_path / "nights" / "latest.json").symlink_to("../2026.json")
@@ -33,7 +29,7 @@ def test_links_to_reports_are_followed(tmp_path: Path) -> None:
     assert (tmp_path / "nights" / "latest.json").is_symlink()
 
 
-def test_a_file_keeps_its_rights_and_a_new_one_has_the_usual_ones(tmp_path: Path) -> None:
+def test_a_file_keeps_its_rights_and_a_new_one_has_the_usual_ones(tmp_path):
     cases = (("new", 0o644, False), ("kept", 0o640, False), ("closed", 0o600, True))
     for name, mode, is_private in cases:
         file = tmp_path / name
@@ -48,7 +44,7 @@ def test_a_file_keeps_its_rights_and_a_new_one_has_the_usual_ones(tmp_path: Path
         assert stat.S_IMODE(file.stat().st_mode) == mode
 
 
-def test_a_folder_of_ours_keeps_itself_out_of_git(tmp_path: Path) -> None:
+def test_a_folder_of_ours_keeps_itself_out_of_git(tmp_path):
     make_folder(tmp_path / ".dlperf" / "runs")
     assert (tmp_path / ".dlperf" / ".gitignore").read_text(encoding="utf-8") == "*\n"
 
@@ -56,8 +52,8 @@ def test_a_folder_of_ours_keeps_itself_out_of_git(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ what a kill leaves
 
 
-def test_what_a_killed_writer_has_left_goes_when_the_next_one_writes(tmp_path: Path) -> None:
-    def killed() -> None:
+def test_what_a_killed_writer_has_left_goes_when_the_next_one_writes(tmp_path):
+    def killed():
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -74,8 +70,8 @@ def test_what_a_killed_writer_has_left_goes_when_the_next_one_writes(tmp_path: P
     assert {file.name for file in tmp_path.iterdir()} == {"other.json", ".dlperf-new-of-mine"}
 
 
-def test_what_another_process_writes_right_now_stays(tmp_path: Path) -> None:
-    def meanwhile(descriptor: int) -> None:
+def test_what_another_process_writes_right_now_stays(tmp_path):
+    def meanwhile(descriptor):
         writing.cleaned_up.clear()
         patch.undo()
         del descriptor
@@ -91,14 +87,14 @@ def test_what_another_process_writes_right_now_stays(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ what another user plants
 
 
-def leading(file: Path, precious: Path) -> Path:
+def leading(file, precious):
     """Put a link to a precious file into the place of another."""
     precious.write_text("kept", encoding="utf-8")
     file.symlink_to(precious)
     return file
 
 
-def test_a_file_of_ours_takes_the_place_of_a_link(tmp_path: Path) -> None:
+def test_a_file_of_ours_takes_the_place_of_a_link(tmp_path):
     precious = tmp_path / "precious"
     for name, how in (("system.json", {"is_ours": True}), ("command.json", {"is_private": True})):
         file = leading(tmp_path / name, precious)
@@ -107,14 +103,14 @@ def test_a_file_of_ours_takes_the_place_of_a_link(tmp_path: Path) -> None:
     assert precious.read_text(encoding="utf-8") == "kept"
 
 
-def test_nothing_is_added_to_what_a_link_leads_to(tmp_path: Path) -> None:
+def test_nothing_is_added_to_what_a_link_leads_to(tmp_path):
     precious = tmp_path / "precious"
     with pytest.raises(OSError, match="symbolic links"):
         append(leading(tmp_path / "run_1.log", precious), b"new")
     assert precious.read_text(encoding="utf-8") == "kept"
 
 
-def test_a_private_file_is_so_whatever_the_umask(tmp_path: Path) -> None:
+def test_a_private_file_is_so_whatever_the_umask(tmp_path):
     before = os.umask(0)
     try:
         write_whole(tmp_path / "command.json", "text", is_private=True)
@@ -127,7 +123,7 @@ def test_a_private_file_is_so_whatever_the_umask(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "socket"])
-def test_only_regular_files_are_opened(tmp_path: Path, kind: str) -> None:
+def test_only_regular_files_are_opened(tmp_path, kind):
     place = tmp_path / kind
     if kind == "pipe":
         os.mkfifo(place)
@@ -136,7 +132,7 @@ def test_only_regular_files_are_opened(tmp_path: Path, kind: str) -> None:
     else:
         with socket.socket(socket.AF_UNIX) as bound:
             bound.bind(str(place))
-    acts: list[Callable[[], object]] = [
+    acts = [
         lambda: open_regular(str(place), os.O_RDONLY),
         lambda: write_whole(place, "new"),
         lambda: write_whole(place, "new", is_ours=True),
