@@ -20,6 +20,7 @@ from pytest_dlperf.config.parts import (
     TopologyText,
     doc,
     many,
+    of_model,
 )
 from pytest_dlperf.model.case import Case, Topology, check_axis, check_name
 from pytest_dlperf.model.work import ONE_DEVICE, Layout, Work, counts_tokens
@@ -48,6 +49,10 @@ class Flops(Part, frozen=True, kw_only=True):
         return {key: number for key, number in said.items() if number is not None}
 
 
+class LayoutKeys(Layout, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one model is spread over devices."""
+
+
 class Entry(Flops, frozen=True, kw_only=True):
     """One entry of ``cases``: a case for each combination of listed values."""
 
@@ -74,7 +79,7 @@ class Entry(Flops, frozen=True, kw_only=True):
     ] = ()
     sequence_length: Annotated[OneOrMore[Positive], doc("Tokens of one sample.")] = ()
     parallel: Annotated[
-        OneOrMore[Layout],
+        OneOrMore[LayoutKeys],
         doc("How one model is spread over devices; default: each device has all of it."),
     ] = ()
     topologies: Annotated[
@@ -110,7 +115,7 @@ class Entry(Flops, frozen=True, kw_only=True):
                 batch=batch,
                 is_global=bool(self.global_batch),
                 sequence_length=length,
-                layout=layout,
+                layout=of_model(Layout, layout),
             )
             yield Variant(precision=precision, work=work)
 

@@ -16,6 +16,7 @@ from pytest_dlperf.config.parts import (
     Scalar,
     Text,
     doc,
+    of_model,
 )
 from pytest_dlperf.formats.declared import DeclaredMetric, Over, declared_metric, unit_factor
 from pytest_dlperf.formats.log_format import WhichNode
@@ -76,6 +77,10 @@ class Tolerance(Part, frozen=True, kw_only=True):
     at_least: Annotated[
         Scalar | None, doc("A loss of so much passes, whatever its percentage: 2 s.")
     ] = None
+
+
+class SanityKeys(Sanity, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run's samples have to fulfil, whatever was accepted."""
 
 
 class MetricEntry(Part, frozen=True, kw_only=True):
@@ -144,7 +149,7 @@ class MetricEntry(Part, frozen=True, kw_only=True):
         doc("The same for numbers near zero, instead of tolerance_percent."),
     ] = None
     sanity: Annotated[
-        Literal["finite", "falls"] | Sanity | None,
+        Literal["finite", "falls"] | SanityKeys | None,
         doc("What each run must satisfy, whatever the baseline; default for loss: finite."),
     ] = None
     judged: Annotated[bool, doc("false: record and show it, without a test.")] = True
@@ -242,7 +247,9 @@ def _sanity(name: str, entry: MetricEntry) -> Sanity | None:
     said = entry.sanity
     if isinstance(said, str):
         return Sanity(falls=said == "falls")
-    return Sanity() if said is None and name == "loss" else said
+    if said is None:
+        return Sanity() if name == "loss" else None
+    return of_model(Sanity, said)
 
 
 def _amount(text: str, unit: str) -> float:

@@ -11,11 +11,13 @@ import gc
 from typing import Annotated, Final, TypeVar, Union
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from pytest_dlperf.files.yamlschema import SCALAR
 from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
 
 # msgspec 0.22 may free the types of structs within structs twice when Python collects all objects
 # at its end, which is a crash after a good session. What is frozen is not collected.
@@ -60,6 +62,11 @@ SomeOf = Annotated[tuple[T, ...], Meta(min_length=1)]
 OneOrMore = Union[T, SomeOf[T]]  # noqa: UP007 - mypy knows no alias of T | …
 Arguments = Scalar | tuple[Scalar, ...]
 """A list, or text that is split as by a shell."""
+
+
+def of_model(kind: type[S], keys: S) -> S:
+    """Return the value of the model that keys of a file are of, where unknown ones are refused."""
+    return kind(**asdict(keys))
 
 
 def many(given: T | tuple[T, ...]) -> tuple[T, ...]:

@@ -132,6 +132,10 @@ class Format(Part, frozen=True, kw_only=True):
     ] = {}
 
 
+class WindowKeys(Window, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The steps of a run that count: warm-up left out, then the measured ones."""
+
+
 class Log(Part, frozen=True, kw_only=True):
     """How logs are named and read."""
 
@@ -166,7 +170,7 @@ class SystemFile(Flops, frozen=True, kw_only=True):
     ] = None
     log: Annotated[Log, doc("How its logs are named and read.")] = Log()
     window: Annotated[
-        Window | None, doc("The steps of a run that are measured. A probe has none.")
+        WindowKeys | None, doc("The steps of a run that are measured. A probe has none.")
     ] = None
     cases: Annotated[
         SomeOf[Entry], doc("What is measured: one case for each topology of each entry.")

@@ -13,6 +13,7 @@ from pytest_dlperf.config.extends import PRIVATE, extended
 from pytest_dlperf.config.launch_keys import StartOn
 from pytest_dlperf.config.launch_spec import launch_of
 from pytest_dlperf.config.metrics import declared_metrics, metrics_of
+from pytest_dlperf.config.parts import of_model
 from pytest_dlperf.config.system_file import SystemFile
 from pytest_dlperf.files.yamlfile import Problem, YamlError, YamlFile, nearest, read_text
 from pytest_dlperf.formats.facts import CASE_FACTS, declared_facts
@@ -265,7 +266,7 @@ def _read_system(own: YamlFile, formats: Mapping[str, LogFormat]) -> System:
         log_name=said.log.name or said.framework,
         log_format=replace(log_format, options=options, ranks=ranks),
         log_node=node,
-        window=said.window or NO_WINDOW,
+        window=of_model(Window, said.window) if said.window else NO_WINDOW,
         cases=cases,
         repeats=said.repeats,
         tolerance_percent=said.tolerance_percent,

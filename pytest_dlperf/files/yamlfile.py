@@ -132,7 +132,7 @@ class YamlFile:
     def _check_keys(self, node: Any, path: tuple[Step, ...]) -> None:
         lines: dict[str, int] = {}
         for key, _ in node.value:
-            if key.id != "scalar" or "\n" in key.value:
+            if key.id != "scalar":
                 self._fault_at(key, path, f"found {_found(key)}; a key is a plain word")
             elif key.value in lines and key.tag != _MERGE:
                 message = f"duplicate key; the first is on line {lines[key.value]}"
