@@ -475,9 +475,12 @@ def test_changes_at_once_are_the_changes_one_by_one(cluster, steps, more):
 
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
-@given(reason=st.text(st.characters(codec="utf-8"), max_size=30), host=st.text(max_size=8))
+@given(
+    reason=st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30),
+    host=st.text(st.characters(exclude_characters="\0"), max_size=8),
+)
 @example(reason="yes", host="1e5")
-@example(reason="a: b # c\n- d", host="\x85\u2028\x00\udcff")
+@example(reason="a: b # c\n- d", host="\x85\u2028\udcff")
 @example(reason="::error::<script>" * 600, host="x" * 300)
 def test_any_text_is_read_back_as_it_was(cluster, reason, host):
     write(cluster)

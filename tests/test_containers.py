@@ -216,9 +216,7 @@ def test_a_runtime_that_is_not_there_is_told(suite, monkeypatch):
 
 def test_an_image_needs_somebody_who_starts_it(suite):
     tiny = TinySystem(suite)
-    with pytest.raises(
-        BrokenError, match=r"container\.image is 'tested', and no container\.runtime"
-    ):
+    with pytest.raises(BrokenError, match=r"container\.image is set, and no container\.runtime"):
         measurer(suite, assignments=boxed(tiny)[:1]).measure(ONE_DEVICE)
 
 

@@ -72,11 +72,11 @@ def test_facts_with_values_and_options(tmp_path, case, header, said, behind):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("values: {eager: false, graph: true}", "values: {eager: 0}", "allowed: true or false"),
+        ("values: {eager: false, graph: true}", "values: {eager: maybe}", "allowed: true or false"),
         ("{record: '^mode=(\\w+)', ", "{", "the key 'record' is missing"),
         (", values: {eager: false, graph: true}", "", "the key 'values' is missing"),
         ("'^loader=dali: (\\w+)'", "'^loader=dali: \\w+'", "one group, around the value of dali"),
-        ("compiled: {", "Compiled: {", "is not a valid name of an option"),
+        ("compiled: {", "Compiled: {", "is not a name of lower-case letters, digits"),
         ("'^loader=dali: (\\w+)'", "'^(?:x+)+=dali: (\\w+)'", "repeats a repetition"),
     ],
 )

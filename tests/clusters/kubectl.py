@@ -1,5 +1,6 @@
 """Stands for kubectl: hands its arguments and standard streams to the stand-in for a cluster."""
 
+import contextlib
 import json
 import os
 import socket
@@ -13,9 +14,10 @@ connection.sendall(json.dumps(sys.argv[1:]).encode() + b"\n")
 
 
 def give() -> None:
-    while data := os.read(0, 65536):
-        connection.sendall(data)
-    connection.shutdown(socket.SHUT_WR)
+    with contextlib.suppress(OSError):  # the other side may be done before its input ends
+        while data := os.read(0, 65536):
+            connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
 
 
 threading.Thread(target=give, daemon=True).start()
