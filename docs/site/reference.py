@@ -16,6 +16,7 @@ from pytest_dlperf.baselines.schemas import schema_text, schemas
 from pytest_dlperf.command.keys import schema_keys
 from pytest_dlperf.command.main import COMMANDS
 from pytest_dlperf.config.extends import comment_of
+from pytest_dlperf.config.metrics import BUILTIN_MEANINGS
 from pytest_dlperf.model.metric import builtin_metrics
 from pytest_dlperf.results.file import json_schema
 
@@ -123,13 +124,12 @@ def _keys(schema: dict[str, Any], title: str, text: str) -> str:
 
 
 def _metrics() -> str:
-    meanings = schemas()["system"]["else"]["properties"]["metrics"]["properties"]
     rows = [
         (
             _code(name),
             f"{metric.unit}, {metric.better.value} is better",
             "always" if metric.is_judged else "if listed",
-            meanings[name]["description"],
+            BUILTIN_MEANINGS[name],
         )
         for name, metric in builtin_metrics("images/s").items()
         if metric.better is not None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_dlperf.baselines.reading import BaselinesFile, MetricValue
 from pytest_dlperf.config.cluster import ClusterFile
 from pytest_dlperf.config.extends import EXTENDS
+from pytest_dlperf.config.metrics import BUILTIN_MEANINGS
 from pytest_dlperf.config.system_file import SystemFile
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlschema import loosened, schema_of
@@ -19,23 +20,41 @@ from pytest_dlperf.files.yamlschema import loosened, schema_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-_KINDS: Final = {"baselines": BaselinesFile, "cluster": ClusterFile, "system": SystemFile}
-"""What stands at the root of a file, by its kind."""
+_KINDS: Final = {
+    "baselines": (
+        BaselinesFile,
+        "Accepted numbers by variant (as in fp32-b128), topology (<N>n<D>g) and metric.",
+    ),
+    "cluster": (ClusterFile, "One set of machines whose numbers are comparable."),
+    "system": (
+        SystemFile,
+        "One trainer: how it is started, what its logs look like, and its cases.",
+    ),
+}
+"""What stands at the root of a file, and what that is, by its kind."""
 
 
 @cache
 def schemas() -> dict[str, dict[str, Any]]:
     """Describe the files that people write as JSON Schema, draft 2020-12, by their kind."""
-    found = {kind: schema_of(root) for kind, root in _KINDS.items()}
+    found = {kind: schema_of(root) for kind, (root, _) in _KINDS.items()}
     metrics = schema_of(MetricValue)
     own = found["baselines"]["$defs"]
     own |= metrics.pop("$defs")
     own["EntryKeys"]["additionalProperties"] = metrics
+    found["system"]["$defs"]["SystemFile"]["properties"]["metrics"]["properties"] = {
+        name: {"description": meaning, "$ref": "#/$defs/MetricEntry"}
+        for name, meaning in BUILTIN_MEANINGS.items()
+    }
     # A file that extends another one lacks what that says.
     found["system"] = loosened(found["system"], EXTENDS)
     return {
-        kind: {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-        for kind, schema in found.items()
+        kind: {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "description": meaning,
+            **found[kind],
+        }
+        for kind, (_, meaning) in _KINDS.items()
     }
 
 

@@ -24,8 +24,11 @@ from pytest_dlperf.model.case import check_name
 from pytest_dlperf.model.metric import (
     FIRST_STEP_TIME,
     MFU,
+    PER_DEVICE,
     SHARED,
+    SPEEDUP,
     STEP_TIMES,
+    THROUGHPUT,
     Better,
     Metric,
     RuleName,
@@ -64,7 +67,15 @@ _AXES: Final = (
 )
 """Axes by which tests are selected; a metric of that name could not be told from them."""
 
-_BUILTIN: Final = tuple(builtin_metrics(""))
+BUILTIN_MEANINGS: Final = {
+    THROUGHPUT: "Work per second over all devices.",
+    SPEEDUP: "How many times the throughput of the reference topology is reached.",
+    PER_DEVICE: "Work per second and device.",
+    **dict.fromkeys(STEP_TIMES, "Time of single steps, of the slowest rank."),
+    FIRST_STEP_TIME: "From the launch to the end of the first step.",
+    MFU: "Model FLOPs utilisation: what the model needs, over the devices' peak.",
+}
+"""What the built-in metrics are, by name."""
 _TIMES: Final = (*STEP_TIMES, FIRST_STEP_TIME)
 _TIME_UNIT: Final = "s"
 _AMOUNT: Final = re.compile(r"(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?) *(?P<unit>.*)")
@@ -186,7 +197,7 @@ def declared_metrics(
     found = {}
     for name, entry in entries.items():
         try:
-            if name in _BUILTIN:
+            if name in BUILTIN_MEANINGS:
                 _check_builtin(file, name, is_probe=is_probe)
                 entry.tolerances(_TIME_UNIT)
                 continue
