@@ -219,7 +219,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     available_runs: Count | None = None
     """How many runs were available; ``None`` for as many as wanted, where runs are launched."""
     logs_digest: str | None = None
-    """SHA-256 of the logs that it was read from, which tells it from others; ``None`` where it was
+    """SHA-256 of the size, head and end of the logs that it was read from; ``None`` where it was
     launched."""
     checkouts: Mapping[str, Checkout] = {}
     """What the fingerprint's commits are of, by the same names; no baseline or history keeps it."""
