@@ -63,9 +63,9 @@ OTHER_PLUGINS = "-p no:hypothesispytest -p no:anyio -p no:typeguard"
 # What the group of the same name installs.
 TRAINERS = ("accelerate", "deepspeed", "jax", "pytorch_lightning", "torchtitan", "transformers")
 
-# What only .ci/run runs: real training, containers, a browser, the fault matrix, and whole CI files
-# of examples/ (``checkout``).
-CI_ONLY = {"training", "trainers", "podman", "browser", "faults", "checkout"}
+# What the README's command leaves out: real training, containers, a browser, the fault matrix,
+# whole CI files of examples/ (``checkout``), and what is for the night.
+CI_ONLY = {"training", "trainers", "podman", "browser", "faults", "checkout", "nightly"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -332,14 +332,7 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs a part that is missing; CI installs all, so there the tests run or fail."""
     for item in items:
-        for fixture in getattr(item, "fixturenames", ()):
-            if fixture in CLUSTERS:
-                item.add_marker(CLUSTERS[fixture])
-            if fixture == "pytester":
-                item.add_marker("session")
-        marks = {mark.name for mark in item.iter_markers()}
-        if CI_ONLY & marks.union(getattr(item, "fixturenames", ())):
-            item.add_marker("ci")
+        _add_markers(item)
     if os.environ.get("CI") == "true":
         return
     for kind, reason in _what_is_missing().items():
@@ -347,6 +340,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker(kind) is not None:
                 item.add_marker(skip)
+
+
+def _add_markers(item: pytest.Item) -> None:
+    fixtures = getattr(item, "fixturenames", ())
+    for fixture in CLUSTERS.keys() & fixtures:
+        item.add_marker(CLUSTERS[fixture])
+    if "pytester" in fixtures:
+        item.add_marker("session")
+    marks = {mark.name for mark in item.iter_markers()}
+    if "trainers" in marks:
+        item.add_marker("nightly")
+    if CI_ONLY & marks.union(fixtures):
+        item.add_marker("ci")
 
 
 def _what_is_missing() -> dict[str, str]:

@@ -88,7 +88,7 @@ def test_a_red_training_names_the_resource_that_was_lost(suite, workers):
     assert log.read_text() == "bandwidth 3.0\n"
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.in_process
 def test_probes_that_are_as_ever_are_quoted_and_none_runs_on_a_green_night(suite):
     probed = Probed(suite, BOTH)
@@ -101,7 +101,7 @@ def test_probes_that_are_as_ever_are_quoted_and_none_runs_on_a_green_night(suite
     )
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.in_process
 def test_a_companion_that_cannot_be_judged_is_told(suite):
     probed = Probed(suite, BOTH)
@@ -220,7 +220,7 @@ def test_a_probe_that_hangs_where_the_training_hangs_is_blamed():
 
 
 @pytest.mark.minutes(6)
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.network
 @pytest.mark.training
 def test_what_a_host_loses_is_found_beside_a_real_training(network, tmp_path):

@@ -678,6 +678,7 @@ def test_a_red_night_on_github_uploads_results_and_logs(checkout, github):
     assert "::error" in checkout.printed
 
 
+@pytest.mark.nightly
 def test_a_night_with_a_case_that_cannot_run_is_red(checkout, github):
     checkout.accept()
     checkout.install()
@@ -714,6 +715,7 @@ def test_a_pull_request_that_costs_half_of_the_speed_is_red(checkout, github):
     assert "interleaved, the candidate is" in summary
 
 
+@pytest.mark.nightly
 def test_a_pull_request_that_costs_nothing_is_green(checkout, github):
     checkout.start_in_the_checkout()
     checkout.sides(lambda: None)
@@ -726,6 +728,7 @@ def test_a_pull_request_that_costs_nothing_is_green(checkout, github):
     assert case["metrics"]["throughput"]["verdict"] == "pass"
 
 
+@pytest.mark.nightly
 def test_its_comment_goes_to_the_pull_request_of_that_commit(checkout, github):
     path = checkout.path
     run = {"head_branch": "b", "head_sha": "b" * 40, "head_repository": {"owner": {"login": "f"}}}
@@ -757,6 +760,7 @@ def test_its_comment_goes_to_the_pull_request_of_that_commit(checkout, github):
     assert "(https://example.org/run/1)" in comment["body"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("hours", "conclusion", "is_told", "told"),
     [
@@ -794,6 +798,7 @@ def test_a_night_that_is_red_or_did_not_come_is_told(  # noqa: PLR0913 - a table
     assert all(words in line for words in told for line in done)
 
 
+@pytest.mark.nightly
 def test_a_night_that_extends_shows_the_change_and_commits_nothing(checkout, github):
     checkout.accept()
     checkout.install()
@@ -812,6 +817,7 @@ def test_a_night_that_extends_shows_the_change_and_commits_nothing(checkout, git
     assert checkout.git("diff", "HEAD") == extended
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("is_red", [False, True], ids=["a green week", "a red night"])
 def test_gitlab_keeps_results_logs_if_red_and_what_the_baselines_would_become(checkout, *, is_red):
     checkout.accept()
@@ -832,6 +838,7 @@ def test_gitlab_keeps_results_logs_if_red_and_what_the_baselines_would_become(ch
     assert (checkout.path / "public" / "index.html").is_file()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("kind", "is_red"), [("detached", True), ("merged result", False)])
 def test_a_merge_request_is_trained_in_turn_with_its_base(checkout, kind, *, is_red):
     path = checkout.path
@@ -865,6 +872,7 @@ def test_a_merge_request_is_trained_in_turn_with_its_base(checkout, kind, *, is_
     assert (seen in (path / "results" / "head.md").read_text(encoding="utf-8")) is is_red
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(
     shutil.which("jq") is None and os.environ.get("CI") != "true", reason="needs jq"
 )
@@ -894,6 +902,7 @@ def test_each_number_that_got_worse_is_asked_about_the_worst_first(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(
     shutil.which("jq") is None and os.environ.get("CI") != "true", reason="needs jq"
 )
@@ -918,6 +927,7 @@ def test_what_was_found_stands_in_the_night_s_issue_and_in_the_pull_request(chec
     assert fact in (checkout.path / "comment.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(
     shutil.which("jq") is None and os.environ.get("CI") != "true", reason="needs jq"
 )
@@ -956,6 +966,7 @@ def test_the_slurm_job_is_green_or_red_as_the_night_is(checkout, slurm):
         slurm.batch(script)
 
 
+@pytest.mark.nightly
 def test_jobs_for_one_topology_each_are_one_history(checkout, slurm, command):
     checkout.accept()
     checkout.install()
@@ -972,6 +983,7 @@ def test_jobs_for_one_topology_each_are_one_history(checkout, slurm, command):
         shown.stdout.fnmatch_lines([f"*{topology}*"])
 
 
+@pytest.mark.nightly
 def test_a_job_that_slurm_requeues_begins_anew(checkout, slurm):
     checkout.accept()
     checkout.install()

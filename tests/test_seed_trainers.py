@@ -344,7 +344,7 @@ def test_dali_reads_in_processes_that_the_example_spawns(tmp_path):
     assert ran.stdout == "TrainingLoader\n", ran.stderr
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("seed", "estimator"),
     [
