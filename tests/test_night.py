@@ -1,5 +1,7 @@
 """A night in words: its sentence, the order in which it is told, and the roles of what it says."""
 
+from datetime import date
+
 import pytest
 import results_makers as make
 from explained import MONDAY, SINCE_TUESDAY, TORCH, TUESDAY, explained, moved_case
@@ -12,6 +14,7 @@ from pytest_dlperf.model.judgement import (
     Explanation,
     FoundCulprit,
     Judgement,
+    Note,
     PastNight,
     Verdict,
 )
@@ -27,6 +30,10 @@ from pytest_dlperf.reports.markdown import markdown_page
 from pytest_dlperf.reports.markdown_text import rendered
 
 TONIGHT = replace(SINCE_TUESDAY, since=PastNight(at=make.STARTED), last_good=TUESDAY)
+NOTED = replace(
+    SINCE_TUESDAY,
+    note=Note(text="known, #812", until=date(2026, 12, 1), at=make.STARTED, by="ana"),
+)
 
 
 def case_id(batch):
@@ -66,6 +73,8 @@ def memory_case(batch):
          "1 of 2 cases got worse, +6.0 %; 1 hung"),
         ([make.unmeasured_case(case_id(1), Verdict.FAILED, "exit code 1")],
          "nothing was measured: the only case failed"),
+        ([moved_case(case_id(1), -9.9, NOTED), moved_case(case_id(2), -8.0)],
+         "both cases got slower since Tuesday, 1 of them known; worst -9.9 %"),
     ],
 )  # fmt: skip
 def test_a_session_is_a_sentence(cases, sentence):
@@ -89,15 +98,16 @@ def test_the_sentence_says_since_when_a_case_has_no_number():
     assert str(sentence_of(both)) == "2 of 4 cases failed, 1 of them tonight"
 
 
-def test_what_is_new_comes_before_what_stands():
+def test_what_is_new_comes_before_what_stands_and_that_before_what_is_known():
     night = night_of(
         make.session(
+            moved_case(case_id(1), -40.0, NOTED),
             moved_case(case_id(2), -30.0),
             moved_case(case_id(3), -20.0, TONIGHT),
         )
     )
-    assert [entry.case_ids for entry in night.bad] == [(case_id(n),) for n in (3, 2)]
-    assert [entry.age for entry in night.bad] == [0, 2]
+    assert [entry.case_ids for entry in night.bad] == [(case_id(n),) for n in (3, 2, 1)]
+    assert [entry.age for entry in night.bad] == [0, 2, 3]
 
 
 def test_what_a_hunt_has_found_is_told_with_the_case():

@@ -4,7 +4,7 @@ import pytest
 import results_makers as make
 from explained import DELAY, SINCE_TUESDAY, TORCH, explained, moved_case
 from msgspec.structs import replace
-from test_night import case_id, passing
+from test_night import NOTED, case_id, passing
 
 from pytest_dlperf.model.commits import SUITE, Commit, CommitRange
 from pytest_dlperf.model.judgement import (
@@ -76,6 +76,7 @@ def refused(why, remedy=None):
           "nothing recorded came with it")),
         (lost(DELAY, found=FoundCulprit(said="the delay, 99 % sure")),
          "act on what the hunt has found"),
+        (moved_case(case_id(1), -9.9, NOTED), "nothing new: all of it is known"),
         (moved_case(case_id(1), -9.9, None), ""),
         (moved_case(case_id(1), -0.9, SINCE_TUESDAY, Verdict.INCONCLUSIVE),
          "measure it again with more runs: --dlperf-repeats N"),
@@ -136,6 +137,15 @@ def test_hosts_are_innocent_where_another_case_lost_as_much_without_them(other, 
     also = moved_case(case_id(2), -9.8, replace(SINCE_TUESDAY, differences=other))
     found = night_of(make.session(lost(NEW_TORCH, HOSTS), also))
     assert str(found.advice) == f"to do: {advice}"
+
+
+def test_what_is_new_is_acted_on_before_what_is_known():
+    worse = moved_case(case_id(2), -20.0, NOTED)
+    advice = night_of(make.session(worse, lost(DELAY))).advice
+    assert str(advice) == (
+        "to do: look first at --step-delay-ms: it came with the loss, nothing else "
+        f"(in {case_id(1)})"
+    )
 
 
 def test_a_session_in_order_asks_for_nothing():

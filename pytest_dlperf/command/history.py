@@ -24,6 +24,7 @@ from pytest_dlperf.command.shell import (
     path_argument,
     text_argument,
 )
+from pytest_dlperf.command.triage import add_note_arguments, note
 from pytest_dlperf.config.values import OptionText, history
 from pytest_dlperf.history.case_history import history_of
 from pytest_dlperf.history.nights import (
@@ -34,11 +35,12 @@ from pytest_dlperf.history.nights import (
     origin_of,
 )
 from pytest_dlperf.history.store import History, HistoryError
+from pytest_dlperf.history.triage import note_on
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.numbers import counted
-from pytest_dlperf.night import history_words, texts
+from pytest_dlperf.night import explanation_words, history_words, texts
 from pytest_dlperf.reports.tables import wrapped
 from pytest_dlperf.results.file import ResultsFileError, read_results
 
@@ -102,6 +104,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="fail (exit code 1) if no whole session of a shown cluster has ended within 26h, 90m "
         "or 2d",
     )
+    noting = actions.add_parser(
+        "note",
+        help="note a fault as known until a day",
+        description="Note of a fault that it is known: failures, pages and notices show it with "
+        "your name, and no notice is sent. Verdict and exit code stay. From the day of "
+        "--until on it is told again.",
+        epilog=PYTEST_ARGUMENTS,
+        allow_abbrev=False,
+    )
+    add_note_arguments(noting)
     exporting = actions.add_parser(
         "export",
         help="write the measurements of all nights for other programs",
@@ -111,7 +123,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         allow_abbrev=False,
     )
     add_export_arguments(exporting)
-    for action in (importing, showing, exporting):
+    for action in (importing, showing, noting, exporting):
         action.add_argument(
             "--history",
             type=file_argument,
@@ -123,8 +135,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the action and return the exit code."""
-    if options.history_command == "export":
-        return export(options, _existing(options))
+    of_existing = {"note": note, "export": export}
+    if options.history_command in of_existing:
+        return of_existing[options.history_command](options, _existing(options))
     actions = {"import": _import, "show": _show}
     return actions[options.history_command](options)
 
@@ -225,6 +238,7 @@ def _show(options: Namespace) -> int:
                 title = f"{series.metric}, cluster {series.cluster} ({series.estimator})"
                 style.show([style(texts.printable(title), "bold")])
             style.show(_case_lines(known, style, commit_of=partial(_commit_of, database)))
+            style.show(_note_lines(database, series, style))
         if options.within is None:
             return FINE
         since = datetime.now().astimezone() - timedelta(seconds=options.within)
@@ -288,6 +302,14 @@ def _case_lines(
     noise = history_words.noise(known)
     if noise is not None:
         yield f"  {noise}"
+
+
+def _note_lines(database: History, series: Series, style: Style) -> Iterator[str]:
+    found = note_on(database, cluster=series.cluster, case_id=series.case_id, metric=series.metric)
+    if found is not None:
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        text = explanation_words.noted(found, now)
+        yield from (f"  {line}" for line in wrapped(text, style.width - 2))
 
 
 def _duration(text: str) -> float:

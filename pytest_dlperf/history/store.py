@@ -25,6 +25,7 @@ from pytest_dlperf.history.rows import (
     session_row,
 )
 from pytest_dlperf.history.schema import APPLICATION_ID, FORM, TABLES
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.model.judgement import Verdict
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Fingerprint
     from pytest_dlperf.model.results import CaseResult, Results
 
@@ -181,6 +181,16 @@ class History(AbstractContextManager["History"]):
     def _insert(self, table: str, row: Row) -> int:
         """Insert a row and return its id."""
         return self._connection.execute(_insertion(table, tuple(row)), row).lastrowid or 0
+
+    def add_notes(self, case_ids: Iterable[str], row: Row) -> None:
+        """Store the same note on cases, all or none.
+
+        Raises:
+            HistoryError: The database cannot be written.
+        """
+        with named_errors(self.file), transaction(self._connection):
+            for case_id in case_ids:
+                self._insert("notes", {"case_id": self._case_id(Case.from_id(case_id)), **row})
 
     # ------------------------------------------------------------------------ reading
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from enum import Flag, StrEnum, auto
 from typing import Self
 
@@ -269,6 +270,23 @@ class Difference(Struct, frozen=True, kw_only=True):
         return self.kind is DifferenceKind.COMMIT and self.name == SUITE
 
 
+class Note(Struct, frozen=True, kw_only=True):
+    """What a person has noted of a fault that is known. It changes no verdict."""
+
+    text: str
+    """In the person's words."""
+    until: date
+    """From this day on it holds no longer."""
+    at: str
+    """When it was made, ISO 8601 with its zone."""
+    by: str | None = None
+    """Who made it, if known."""
+
+    def holds(self, day: date) -> bool:
+        """Whether it holds on a day."""
+        return day < self.until
+
+
 class FoundCulprit(Struct, frozen=True):
     """What a hunt has found of a number that changed, in words."""
 
@@ -329,6 +347,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """What differs, the most suspicious first."""
     commits: tuple[CommitRange, ...] = ()
     """The commits that came with it, of each checkout whose commit did."""
+    note: Note | None = None
+    """The last note on the fault, also where it holds no longer."""
     found: FoundCulprit | None = None
     """What `pytest-dlperf why` or `bisect` has found since then."""
     companions: tuple[Companion, ...] = ()

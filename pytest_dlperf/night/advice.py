@@ -47,12 +47,12 @@ def advice_of(results: Results, bad: Sequence[Group], gains: Sequence[Group]) ->
     if hosts:
         # No host that is out of use makes the others slower.
         losses = [group for group in bad if group.status is Verdict.REGRESSED]
-        loss = _of_groups(losses, more=len(bad) > 1)
+        loss = _of_groups(losses, results.started, more=len(bad) > 1)
         others = phrase(" and {} more", len(hosts) - 1) if len(hosts) > 1 else NOTHING
         then = phrase("; then {}", loss) if loss else NOTHING
         found = phrase("look first at host {}{}{}", code(hosts[0]), others, then)
     elif bad:
-        found = _of_groups(bad)
+        found = _of_groups(bad, results.started)
     elif gains:
         found = phrase("accept the gain, or a later loss of as much passes: {}", code(ACCEPT))
     else:
@@ -60,9 +60,9 @@ def advice_of(results: Results, bad: Sequence[Group], gains: Sequence[Group]) ->
     return phrase("{}: {}", strong("to do"), found) if found else NOTHING
 
 
-def _of_groups(groups: Sequence[Group], *, more: bool = False) -> Text:
+def _of_groups(groups: Sequence[Group], tonight: str, *, more: bool = False) -> Text:
     """Say what to do of the first of which that can be said, and which it is of several."""
-    told = ((_of_group(group), group) for group in groups)
+    told = ((_of_group(group, tonight), group) for group in groups)
     found, group = next(filter(itemgetter(0), told), (NOTHING, None))
     if group is None or not (more or len(groups) > 1):
         return found
@@ -70,8 +70,10 @@ def _of_groups(groups: Sequence[Group], *, more: bool = False) -> Text:
     return phrase("{} (in {})", found, cases_named(ids, 1))
 
 
-def _of_group(group: Group) -> Text:
+def _of_group(group: Group, tonight: str) -> Text:
     explanation, status = group.explanation, group.status
+    if words.is_known(explanation, tonight):
+        return phrase("nothing new: all of it is known")
     if status in _BY_STATUS:
         judgement, option = group.judgement, _OPTIONS.get(status)
         if judgement is not None and judgement.refused is not None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Difference,
         Explanation,
         Judgement,
+        Note,
         PastNight,
     )
     from pytest_dlperf.model.results import CaseResult
@@ -76,7 +77,7 @@ def subject(
     """
     status, verdict = judgement.status, judgement.verdict.value
     parts = (verdict, moved(judgement, *others), since_words(explanation, tonight))
-    said = " ".join(filter(None, parts))
+    said = " ".join(filter(None, parts)) + ", known" * is_known(explanation, tonight)
     if status is Verdict.IMPROVED:
         said += ", not accepted"
     elif status.value != verdict:
@@ -161,7 +162,7 @@ def _day(at: str, tonight: str) -> date | None:
 
 
 def since_line(explanation: Explanation | None, tonight: str) -> str:
-    """Say since when, by which commit, and when it was good."""
+    """Say since when, by which commit, when it was good, and what is noted."""
     if explanation is None:
         return ""
     since, good = explanation.since, explanation.last_good
@@ -177,6 +178,8 @@ def since_line(explanation: Explanation | None, tonight: str) -> str:
         told.append(", ".join(filter(None, (f"last good {_good(good.at, tonight)}", commit, ago))))
     elif since is not None:
         told.append("no good night is known")
+    if explanation.note is not None:
+        told.append(noted(explanation.note, tonight))
     return "; ".join(told)
 
 
@@ -222,6 +225,22 @@ def probed_line(explanation: Explanation | None) -> str:
 def red_words(night: PastNight, tonight: str) -> str:
     """Say since which night a number had been red before."""
     return f"was red since {dated(night.at, tonight)}"
+
+
+def is_known(explanation: Explanation | None, tonight: str) -> bool:
+    """Whether a note on the fault holds tonight."""
+    today = _day(tonight, tonight)
+    note = explanation.note if explanation is not None else None
+    return note is not None and today is not None and note.holds(today)
+
+
+def noted(note: Note, tonight: str) -> str:
+    """Say who noted what of a fault, and until when."""
+    today = _day(tonight, tonight)
+    by = f"by {texts.person(note.by)} " if note.by else ""
+    over = "" if today is not None and note.holds(today) else " (which is over)"
+    said = f"noted {by}on {dated(note.at, tonight)} until {note.until}{over}"
+    return f"{said}: {texts.reason(note.text)}"
 
 
 def _since(night: PastNight, explanation: Explanation, tonight: str) -> str:

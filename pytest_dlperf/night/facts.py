@@ -145,7 +145,8 @@ def why_facts(
 ) -> Iterator[Fact]:
     """Say since when it is so, what probes on its hosts say, and what differs."""
     since = words.since_line(explanation, tonight)
-    label = "last good" if since.startswith("last good ") else "since"
+    labels = ("last good", "noted")
+    label = next((label for label in labels if since.startswith(f"{label} ")), "since")
     if since:
         yield Fact.of(label, since.removeprefix(f"{label} "))
     if probed := words.probed_line(explanation):

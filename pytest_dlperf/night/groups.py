@@ -156,6 +156,7 @@ def _cause(result: CaseResult, tonight: str) -> tuple[object, ...]:
         # How far a number has moved is told; what has not has its reason.
         None if words.moved(judgement) else alike(texts.in_short(reason), result),
         *(_nights(explanation, tonight) if explanation else ()),
+        explanation and explanation.note,
         explanation and explanation.found and explanation.found.said,
         explanation and tuple(one.resource for one in explanation.companions if one.is_blamed),
         _suspects(explanation),

@@ -47,9 +47,9 @@ CASES_NAMED: Final = 3
 """Cases that a line names; the others are counted."""
 
 _ABSENT: Final = (Verdict.NOT_JUDGED, Verdict.NOT_MEASURED, Verdict.SKIPPED)
-AGES: Final = ("new tonight", "not known since when", "since earlier nights")
+AGES: Final = ("new tonight", "not known since when", "since earlier nights", "known")
 """Ages of what is bad, in the order in which it is told."""
-_TONIGHT, _UNDATED, _EARLIER = range(len(AGES))
+_TONIGHT, _UNDATED, _EARLIER, _KNOWN = range(len(AGES))
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -296,6 +296,8 @@ def entry_of(group: Group, results: Results, drifts: Iterable[Drifting] = ()) ->
 
 
 def _age(explanation: Explanation | None, tonight: str) -> int:
+    if words.is_known(explanation, tonight):
+        return _KNOWN
     if explanation is None or explanation.since is None:
         return _UNDATED
     return _TONIGHT if words.is_new(explanation, tonight) else _EARLIER

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.config.values import NotifyOn
 from pytest_dlperf.history.rows import seconds_of
+from pytest_dlperf.history.series import Time
 from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.results import day_of
 from pytest_dlperf.night.night import is_red
 
 if TYPE_CHECKING:
@@ -15,13 +17,14 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TypeAlias
 
+    from pytest_dlperf.model.judgement import Note
     from pytest_dlperf.model.results import Results
 
     Failing: TypeAlias = set[tuple[str, str, str]]
     """Cases, metrics and verdicts."""
 
 _LAST: Final = """
-    SELECT name, metric, verdict
+    SELECT started, name, metric, verdict
     FROM measurements
     JOIN sessions ON sessions.id = measurements.session_id
     JOIN cases ON cases.id = measurements.case_id
@@ -38,7 +41,7 @@ def is_due(results: Results, when: NotifyOn, history_file: Path | None, *, is_ba
     """Tell whether a session is one of those that are asked for.
 
     ``is_bad``: something else than its results made it fail. Where no history can be read, a change
-    is a red session.
+    is a red session. A fault with a note that holds is known.
     """
     if when is NotifyOn.ALWAYS:
         return True
@@ -47,32 +50,37 @@ def is_due(results: Results, when: NotifyOn, history_file: Path | None, *, is_ba
         return False
     if is_bad or results.interrupted or not any(result.is_measured for result in results.cases):
         return True
+    failing = set(_failing(results))
     if when is NotifyOn.FAILURE:
-        return True
+        return bool(failing)
     try:
         with History.read_if_there(history_file) as history:
             if history is not None:
-                return _is_change(history, results)
+                return _is_change(history, results, failing)
     except (HistoryError, ValueError):
         pass
     return red
 
 
 def _failing(results: Results) -> Iterator[tuple[str, str, str]]:
-    """Yield what fails."""
-    strict = results.strict
+    """Yield what fails, without known faults."""
+    notes, strict = _notes(results), results.strict
     for result in results.cases:
         bad = [one for one in result.judgements.values() if one.status.fails(strict=strict)]
         for judgement in bad:
-            yield result.case.id, judgement.metric.name, judgement.verdict.value
+            name = judgement.metric.name
+            note = notes.get((result.case.id, name))
+            if note is None or not note.holds(day_of(results.started, results.started)):
+                yield result.case.id, name, judgement.verdict.value
         if result.status.fails(strict=strict) and not (bad and result.is_whole):
             yield result.case.id, "", result.status.value
 
 
-def _is_change(history: History, results: Results) -> bool:
+def _is_change(history: History, results: Results, failing: Failing) -> bool:
     """Tell whether other cases, metrics or verdicts fail than in the last session.
 
-    Of that only what this session judges counts, and of both what is not expected to fail.
+    Of that only what this session judges counts, and of both what is neither known nor expected to
+    fail.
     """
     values = {
         "began": seconds_of(results.started),
@@ -80,6 +88,7 @@ def _is_change(history: History, results: Results) -> bool:
         "estimator": results.estimator.value,
         "session": results.session,
     }
+    notes = _notes(results)
     judged = {
         (result.case.id, name)
         for result in results.cases
@@ -87,11 +96,24 @@ def _is_change(history: History, results: Results) -> bool:
         if not judgement.excused
     }
     before = set()
-    for case_id, name, verdict in history.tuples(_LAST, tuple[str, str, str], values):
+    for started, case_id, name, verdict in history.tuples(
+        _LAST, tuple[Time, str, str, str], values
+    ):
+        note, days = notes.get((case_id, name)), (started, results.started)
+        is_known = note is not None and any(note.holds(day_of(day, started)) for day in days)
         fails = Verdict(verdict).fails(strict=results.strict)
-        if fails and (case_id, name) in judged:
+        if fails and not is_known and (case_id, name) in judged:
             before.add((case_id, name, verdict))
     # What was skipped on every night is in no history.
     known = {name for (name,) in history.tuples(_CASES, tuple[str])}
     skipped = Verdict.SKIPPED.value
-    return before != {one for one in _failing(results) if one[0] in known or one[2] != skipped}
+    return before != {one for one in failing if one[0] in known or one[2] != skipped}
+
+
+def _notes(results: Results) -> dict[tuple[str, str], Note]:
+    return {
+        (result.case.id, name): explanation.note
+        for result in results.cases
+        for name, explanation in result.explanations.items()
+        if explanation.note is not None
+    }
