@@ -43,7 +43,7 @@ from pytest_dlperf.history.store import History  # noqa: E402
 from pytest_dlperf.model.measurement import Run, RunStatus  # noqa: E402
 from pytest_dlperf.model.metric import THROUGHPUT  # noqa: E402
 from pytest_dlperf.model.results import CaseResult, with_measurements  # noqa: E402
-from pytest_dlperf.reports.html.page import html_page  # noqa: E402
+from pytest_dlperf.report.html.page import html_page  # noqa: E402
 from pytest_dlperf.results.file import results_file  # noqa: E402
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.reports.report import Note, Report
+from pytest_dlperf.report.report import Note, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.night.night import Night
+    from pytest_dlperf.report.session import Night
 
 
 class MLflow(Report):
@@ -26,7 +26,7 @@ class MLflow(Report):
         """Log what was measured whole."""
         import mlflow
 
-        from pytest_dlperf.reports.services import session_numbers
+        from pytest_dlperf.report.services import session_numbers
 
         results = night.results
         mlflow.set_experiment(f"dlperf-{results.cluster}")

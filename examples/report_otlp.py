@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.reports.report import Note, Report
+from pytest_dlperf.report.report import Note, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.night.night import Night
+    from pytest_dlperf.report.session import Night
 
 
 class Otlp(Report):
@@ -30,7 +30,7 @@ class Otlp(Report):
         from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExportResult
         from opentelemetry.sdk.resources import Resource
 
-        from pytest_dlperf.reports.services import session_numbers
+        from pytest_dlperf.report.services import session_numbers
 
         results = night.results
         reader = InMemoryMetricReader()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.reports.report import Note, Report
+from pytest_dlperf.report.report import Note, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.night.night import Night
+    from pytest_dlperf.report.session import Night
 
 
 class WandB(Report):
@@ -26,7 +26,7 @@ class WandB(Report):
         """Log what was measured whole."""
         import wandb
 
-        from pytest_dlperf.reports.services import session_numbers
+        from pytest_dlperf.report.services import session_numbers
 
         results = night.results
         config = {"session": results.session, "commit": results.origin.commit}

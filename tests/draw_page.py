@@ -16,7 +16,7 @@ import browser as pages
 import results_makers as make
 from bad_night import SLOWER, bad_night, nights_of
 
-from pytest_dlperf.reports.html.page import html_page
+from pytest_dlperf.report.html.page import html_page
 
 IMAGES: Final = Path(__file__).parent.parent / "docs" / "images"
 WIDTH: Final = 1180

@@ -21,7 +21,7 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import Metric, throughput
 from pytest_dlperf.model.results import CaseResult, Results
-from pytest_dlperf.night import history_words
+from pytest_dlperf.report import history_words
 
 CASE = "tiny-mlp-fp32-b4-1n1g"
 UNIT = "samples/s"

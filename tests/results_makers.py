@@ -21,7 +21,7 @@ from pytest_dlperf.model.metric import (
     throughput,
 )
 from pytest_dlperf.model.results import CaseResult, Results
-from pytest_dlperf.night.night import Night
+from pytest_dlperf.report.session import Night
 
 if TYPE_CHECKING:
     from pytest_dlperf.history.case_history import Drifting, Histories

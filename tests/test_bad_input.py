@@ -10,7 +10,7 @@ import pytest
 
 from pytest_dlperf.logs.tree import LogSource, index_logs
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.reports import markdown
+from pytest_dlperf.report import markdown
 from pytest_dlperf.results import file as results_file
 
 pytestmark = pytest.mark.in_process

@@ -14,7 +14,7 @@ from trainers import TinySystem
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case, Topology
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, RunStatus
-from pytest_dlperf.reports.benchmark_tables import write_tables
+from pytest_dlperf.report.benchmark_tables import write_tables
 
 pytestmark = pytest.mark.in_process
 

@@ -25,7 +25,7 @@ from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
 from pytest_dlperf.model.results import CaseResult
-from pytest_dlperf.night import history_words
+from pytest_dlperf.report import history_words
 
 
 @pytest.fixture

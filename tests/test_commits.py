@@ -14,12 +14,12 @@ from trainers import checkout
 from pytest_dlperf.culprit.journal import FoundCommit
 from pytest_dlperf.files.checkouts import described, repository_at
 from pytest_dlperf.model.commits import Checkout, Commit, CommitRange, Repository, commits_between
-from pytest_dlperf.night.explanation_words import commit_texts
-from pytest_dlperf.night.night import night_of
 from pytest_dlperf.node.checkouts import find_checkouts
 from pytest_dlperf.node.probe import look
 from pytest_dlperf.notices.brief import notice_of
-from pytest_dlperf.reports.html.page import html_page
+from pytest_dlperf.report.explanation_words import commit_texts
+from pytest_dlperf.report.html.page import html_page
+from pytest_dlperf.report.session import night_of
 
 FORGE = Repository(address="https://github.com/lab/models", commits="commit")
 

@@ -16,7 +16,7 @@ from pytest_dlperf.model.judgement import (
     Verdict,
 )
 from pytest_dlperf.model.metric import RuleName, builtin_metrics
-from pytest_dlperf.night.explanation_words import probed_line
+from pytest_dlperf.report.explanation_words import probed_line
 
 PROBE = """\
 framework: probe

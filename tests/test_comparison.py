@@ -17,7 +17,7 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, LaunchFacts, RunStatus
 from pytest_dlperf.model.metric import Better, builtin_metrics
 from pytest_dlperf.model.statistics import median
-from pytest_dlperf.reports.comparison import (
+from pytest_dlperf.report.comparison import (
     NOTHING_DIFFERS,
     comparison_markdown,
     comparison_view,

@@ -19,7 +19,7 @@ from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import parse_time
-from pytest_dlperf.night.explanation_words import since_line
+from pytest_dlperf.report.explanation_words import since_line
 
 GOOD, BAD = 400.0, 380.0
 SERIES = Series.of(Case.from_id(CASE), METRIC, cluster="local", estimator="steady")

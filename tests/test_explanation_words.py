@@ -14,9 +14,9 @@ from pytest_dlperf.model.judgement import (
     PastNight,
     Verdict,
 )
-from pytest_dlperf.night import explanation_words as words
-from pytest_dlperf.night.case_text import CaseText
-from pytest_dlperf.night.night import difference_texts, first_differences
+from pytest_dlperf.report import explanation_words as words
+from pytest_dlperf.report.case_text import CaseText
+from pytest_dlperf.report.session import difference_texts, first_differences
 
 TONIGHT = "2026-11-20T03:00:00+01:00"
 """A Friday; in UTC it is Friday too."""

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from pytest_dlperf.night.night import night_of
-from pytest_dlperf.reports.html.page import html_page
-from pytest_dlperf.reports.markdown import markdown_page
+from pytest_dlperf.report.html.page import html_page
+from pytest_dlperf.report.markdown import markdown_page
+from pytest_dlperf.report.session import night_of
 from pytest_dlperf.results.file import read_results
 
 SIZES = [2**power for power in range(10, 30)]

@@ -15,10 +15,10 @@ from trainers import TinySystem
 
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
-from pytest_dlperf.night import texts
-from pytest_dlperf.night.night import night_of
-from pytest_dlperf.reports.github import StepSummary, annotation_lines
-from pytest_dlperf.reports.report import Note, Reports
+from pytest_dlperf.report import texts
+from pytest_dlperf.report.github import StepSummary, annotation_lines
+from pytest_dlperf.report.report import Note, Reports
+from pytest_dlperf.report.session import night_of
 
 pytestmark = pytest.mark.in_process
 

@@ -16,7 +16,7 @@ from pytest_dlperf.history.series import (
     OtherMachine,
 )
 from pytest_dlperf.model.metric import Better
-from pytest_dlperf.reports.html.history_chart import FRAME, history_chart
+from pytest_dlperf.report.html.history_chart import FRAME, history_chart
 
 DATE_WIDTH = 200
 """Units of the drawing that a date takes on a telephone."""

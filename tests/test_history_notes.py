@@ -17,10 +17,10 @@ from pytest_dlperf.config.values import NotifyOn
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.triage import make_note, note_on
 from pytest_dlperf.model.judgement import Explanation, Note, Verdict
-from pytest_dlperf.night.explanation_words import since_line, subject
-from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.due import is_due
+from pytest_dlperf.report.explanation_words import since_line, subject
+from pytest_dlperf.report.session import night_of
 from pytest_dlperf.results.file import read_results
 
 pytestmark = pytest.mark.in_process

@@ -17,8 +17,8 @@ from published_session import (
 
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.results import IgnoredLog
-from pytest_dlperf.night.night import night_of
-from pytest_dlperf.reports.html.page import html_page
+from pytest_dlperf.report.html.page import html_page
+from pytest_dlperf.report.session import night_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pages.needs_chromium]
 

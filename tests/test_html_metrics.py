@@ -14,8 +14,8 @@ from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, throughput
 from pytest_dlperf.model.results import with_measurements
-from pytest_dlperf.night.night import night_of
-from pytest_dlperf.reports.html.page import html_page
+from pytest_dlperf.report.html.page import html_page
+from pytest_dlperf.report.session import night_of
 
 pytestmark = pytest.mark.in_process
 

@@ -16,9 +16,9 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, Better
-from pytest_dlperf.night.night import night_of
-from pytest_dlperf.reports.html.page import html_page
-from pytest_dlperf.reports.html.render import render
+from pytest_dlperf.report.html.page import html_page
+from pytest_dlperf.report.html.render import render
+from pytest_dlperf.report.session import night_of
 
 pytestmark = pytest.mark.slow
 

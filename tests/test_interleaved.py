@@ -18,7 +18,7 @@ from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, throughput
 from pytest_dlperf.plugin.measuring import Measurements
-from pytest_dlperf.reports.live import progress_line
+from pytest_dlperf.report.live import progress_line
 
 HERE = ("localhost",)
 ONE_DEVICE, TWO_DEVICES, TWO_NODES = map(Case.from_id, CASES)

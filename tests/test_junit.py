@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from nights import Nights
 
 from pytest_dlperf.model.results import TestRecord
-from pytest_dlperf.reports.junit import JUnitReport
+from pytest_dlperf.report.junit import JUnitReport
 
 pytestmark = pytest.mark.in_process
 

@@ -16,7 +16,7 @@ from pytest_dlperf.logs.tree import LogSource, index_logs, log_path
 from pytest_dlperf.measure.from_logs import LogMeasurer
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import FixedRepeats, Run, RunStatus
-from pytest_dlperf.reports.live import progress_line
+from pytest_dlperf.report.live import progress_line
 
 CASE = Case.from_id(CASES[0])
 

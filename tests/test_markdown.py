@@ -15,8 +15,8 @@ from pytest_dlperf.model.judgement import Difference, DifferenceKind, Judgement,
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, Source
 from pytest_dlperf.model.results import BaselineChange, CaseResult, IgnoredLog
-from pytest_dlperf.night.night import night_of
-from pytest_dlperf.reports.markdown import markdown_page
+from pytest_dlperf.report.markdown import markdown_page
+from pytest_dlperf.report.session import night_of
 
 pytestmark = pytest.mark.in_process
 

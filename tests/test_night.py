@@ -20,14 +20,14 @@ from pytest_dlperf.model.judgement import (
 )
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.results import CaseResult
-from pytest_dlperf.night.case_text import CaseText
-from pytest_dlperf.night.night import night_of
-from pytest_dlperf.night.pieces import Piece, Role, cases_named, code, join, phrase, strong
-from pytest_dlperf.night.sentence import sentence_of
 from pytest_dlperf.notices.brief import notice_of
-from pytest_dlperf.reports.html.page import html_page
-from pytest_dlperf.reports.markdown import markdown_page
-from pytest_dlperf.reports.markdown_text import rendered
+from pytest_dlperf.report.case_text import CaseText
+from pytest_dlperf.report.html.page import html_page
+from pytest_dlperf.report.markdown import markdown_page
+from pytest_dlperf.report.markdown_text import rendered
+from pytest_dlperf.report.pieces import Piece, Role, cases_named, code, join, phrase, strong
+from pytest_dlperf.report.sentence import sentence_of
+from pytest_dlperf.report.session import night_of
 
 TONIGHT = replace(SINCE_TUESDAY, since=PastNight(at=make.STARTED), last_good=TUESDAY)
 NOTED = replace(

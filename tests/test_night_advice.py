@@ -13,7 +13,7 @@ from pytest_dlperf.model.judgement import (
     FoundCulprit,
     Verdict,
 )
-from pytest_dlperf.night.night import night_of
+from pytest_dlperf.report.session import night_of
 
 NEW_TORCH = replace(TORCH, came_with_it=True)
 HOSTS = replace(NEW_TORCH, kind=DifferenceKind.HOSTS, name="hosts")

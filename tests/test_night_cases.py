@@ -17,9 +17,9 @@ from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, RuleName, throughput
 from pytest_dlperf.model.results import CaseResult
-from pytest_dlperf.night.case_text import CaseText, has_failure
-from pytest_dlperf.night.pieces import Listing, Role
-from pytest_dlperf.night.remarks import absences, scaling
+from pytest_dlperf.report.case_text import CaseText, has_failure
+from pytest_dlperf.report.pieces import Listing, Role
+from pytest_dlperf.report.remarks import absences, scaling
 
 ID = "pytorch-resnet50-fp32-b128-dali+workers8-4n8g"
 

@@ -12,8 +12,8 @@ from pytest_dlperf.gate.rules import Terms
 from pytest_dlperf.gate.verdicts import GateInput, GateResult
 from pytest_dlperf.model.judgement import Difference, DifferenceKind, Explanation
 from pytest_dlperf.model.measurement import Run, RunStatus
-from pytest_dlperf.night.facts import Fact, failure_of, why_facts
-from pytest_dlperf.reports.failure import FailureText, failure_message
+from pytest_dlperf.report.facts import Fact, failure_of, why_facts
+from pytest_dlperf.report.failure import FailureText, failure_message
 
 GOLDEN = Path(__file__).parent / "data" / "failure.txt"
 LOSS = measured(*(0.9 * one for one in EVEN))

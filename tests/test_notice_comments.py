@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from notice_servers import Forge, Response, web_server
 from test_notices import CASE, HOSTILE, MARKUP, SECRET, green, red, without_code
 
-from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.comments import GitHubComments, GitLabComments
 from pytest_dlperf.notices.notice import NoticeError, lines_of, send_all
+from pytest_dlperf.report.session import night_of
 
 BOT = {"id": 41, "login": "github-actions[bot]", "type": "Bot"}
 STRANGER = {"id": 7, "login": "stranger", "type": "User"}

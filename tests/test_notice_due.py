@@ -9,11 +9,11 @@ from pytest_dlperf.config.values import NotifyOn
 from pytest_dlperf.history.case_history import Past
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.due import is_due
-from pytest_dlperf.reports.html.page import html_page
-from pytest_dlperf.reports.markdown import markdown_page
+from pytest_dlperf.report.html.page import html_page
+from pytest_dlperf.report.markdown import markdown_page
+from pytest_dlperf.report.session import night_of
 
 FIRST, SECOND = "tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g"
 SKIPPED = make.unmeasured_case(SECOND, Verdict.SKIPPED, "no such host")

@@ -24,7 +24,6 @@ from pytest_dlperf.model.judgement import (
     PastNight,
     Verdict,
 )
-from pytest_dlperf.night.night import night_of
 from pytest_dlperf.notices import posting
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.builtin import builtin_notifiers
@@ -36,6 +35,7 @@ from pytest_dlperf.notices.notice import (
     send_all,
 )
 from pytest_dlperf.notices.services import notice_data
+from pytest_dlperf.report.session import night_of
 
 SECRET = "T024-hook-SeCrEt"  # noqa: S105 - that of these tests
 CASE, SECOND = "paddle-resnet50-fp32-b128-1n8g", "paddle-resnet50-fp32-b128-4n8g"

@@ -6,7 +6,7 @@ from results_makers import judged, measured_case, with_judgement
 
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.night.remarks import suspicion_lines, where_lost
+from pytest_dlperf.report.remarks import suspicion_lines, where_lost
 
 ONE, TWO, FOUR = (f"paddle-resnet50-fp32-b128-1n{devices}g" for devices in (1, 2, 4))
 

@@ -17,8 +17,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.night.night import night_of
-from pytest_dlperf.reports.report import Report
+from pytest_dlperf.report.report import Report
+from pytest_dlperf.report.session import night_of
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 GOOD, BROKEN, LOST = (f"tiny-mlp-fp32-b{batch}-1n1g" for batch in (4, 8, 16))

@@ -6,8 +6,8 @@ from nights import Nights
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.results import Results, TestRecord
-from pytest_dlperf.night.night import night_of
-from pytest_dlperf.reports.report import FileReport, Line, Note, Report, Reports, TestStatus
+from pytest_dlperf.report.report import FileReport, Line, Note, Report, Reports, TestStatus
+from pytest_dlperf.report.session import night_of
 
 NIGHT = night_of(
     Results(
@@ -165,7 +165,7 @@ def test_a_fault_at_each_test_is_noted_once():
 CONFTEST = '''
 from pathlib import Path
 
-from pytest_dlperf.reports.report import FileReport, Line, Report
+from pytest_dlperf.report.report import FileReport, Line, Report
 
 
 class Csv(FileReport):

@@ -1,8 +1,8 @@
 """Text tables and wrapped lines."""
 
 from pytest_dlperf.model.numbers import named
-from pytest_dlperf.night.texts import columns
-from pytest_dlperf.reports.tables import aligned, listed, padded, stacked, wrapped
+from pytest_dlperf.report.tables import aligned, listed, padded, stacked, wrapped
+from pytest_dlperf.report.texts import columns
 
 ROWS = [("case", "median", "verdict"), ("one", "399.98", "pass"), ("another", "7", "regressed")]
 

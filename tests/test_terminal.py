@@ -15,8 +15,8 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import throughput
 from pytest_dlperf.model.results import CaseResult, IgnoredLog
-from pytest_dlperf.reports.report import Note
-from pytest_dlperf.reports.terminal import counts_line, note_lines, summary_lines
+from pytest_dlperf.report.report import Note
+from pytest_dlperf.report.terminal import counts_line, note_lines, summary_lines
 from pytest_dlperf.results.file import read_results
 
 GOLDEN = Path(__file__).parent / "data" / "summary.txt"

@@ -24,9 +24,9 @@ from pytest_dlperf.gate.rules import rule_for
 from pytest_dlperf.gate.scatter import needed_tolerance
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.night.explanation_words import accepted_by
 from pytest_dlperf.plugin.suite import load_suite
-from pytest_dlperf.reports.tables import stacked, wrapped
+from pytest_dlperf.report.explanation_words import accepted_by
+from pytest_dlperf.report.tables import stacked, wrapped
 
 if TYPE_CHECKING:
     import argparse

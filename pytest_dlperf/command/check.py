@@ -31,7 +31,7 @@ from pytest_dlperf.files.yamlfile import Problem, YamlError
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.numbers import counted, named
-from pytest_dlperf.night.texts import in_full, printable
+from pytest_dlperf.report.texts import in_full, printable
 
 if TYPE_CHECKING:
     import argparse

@@ -14,8 +14,7 @@ from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import Style, file_argument, text_argument, write_report
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted, named
-from pytest_dlperf.night.texts import printable
-from pytest_dlperf.reports.comparison import (
+from pytest_dlperf.report.comparison import (
     DIFFERENCES_SHOWN,
     NOTHING_DIFFERS,
     PAIRED,
@@ -23,14 +22,15 @@ from pytest_dlperf.reports.comparison import (
     comparison_view,
     side_names,
 )
-from pytest_dlperf.reports.tables import GAP, stacked, wrapped
+from pytest_dlperf.report.tables import GAP, stacked, wrapped
+from pytest_dlperf.report.texts import printable
 from pytest_dlperf.results.comparison import Conclusion, compare_results
 from pytest_dlperf.results.file import read_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_dlperf.reports.comparison import ComparisonView, MetricView
+    from pytest_dlperf.report.comparison import ComparisonView, MetricView
     from pytest_dlperf.results.comparison import ComparedCase
 
 _SHOWN: Final = 5

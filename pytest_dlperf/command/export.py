@@ -20,7 +20,7 @@ from pytest_dlperf.command.shell import (
 from pytest_dlperf.history.series import Finite, Time  # noqa: TC001 - msgspec reads the types
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.results import Origin
-from pytest_dlperf.night.texts import printable
+from pytest_dlperf.report.texts import printable
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

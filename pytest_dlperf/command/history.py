@@ -40,8 +40,8 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.numbers import counted
-from pytest_dlperf.night import explanation_words, history_words, texts
-from pytest_dlperf.reports.tables import wrapped
+from pytest_dlperf.report import explanation_words, history_words, texts
+from pytest_dlperf.report.tables import wrapped
 from pytest_dlperf.results.file import ResultsFileError, read_results
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from pytest_dlperf.files.masking import hide
 from pytest_dlperf.launch.hosts import parse_hosts
 from pytest_dlperf.model.case import NAME_PATTERN
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.night.texts import printable
+from pytest_dlperf.report.texts import printable
 from pytest_dlperf.survey.drafting import (
     BY_CALLBACK,
     BY_THREE_LINES,

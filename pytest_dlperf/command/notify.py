@@ -12,12 +12,12 @@ from pytest_dlperf.command.shell import PYTEST_ARGUMENTS, Style, file_argument, 
 from pytest_dlperf.config.notices import targets
 from pytest_dlperf.config.values import NotifyOn, OptionText, history
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.night.night import night_of
-from pytest_dlperf.night.pieces import phrase
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.due import is_due
 from pytest_dlperf.notices.notice import Block, Notice, lines_of, send_all
+from pytest_dlperf.report.pieces import phrase
+from pytest_dlperf.report.session import night_of
 from pytest_dlperf.results.file import read_results
 
 if TYPE_CHECKING:

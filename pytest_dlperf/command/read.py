@@ -24,7 +24,7 @@ from pytest_dlperf.config.systems import read_systems
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.night.texts import printable
+from pytest_dlperf.report.texts import printable
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identifying import Identification, identify
 from pytest_dlperf.survey.probe_output import ProbeOutput, known_probe

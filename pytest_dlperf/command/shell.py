@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.night.texts import plain, printable
+from pytest_dlperf.report.texts import plain, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,7 +16,7 @@ from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.model.errors import DlperfError, UsageError
 from pytest_dlperf.model.measurement import Estimator, RunStatus
 from pytest_dlperf.model.work import Timing
-from pytest_dlperf.night.texts import printable
+from pytest_dlperf.report.texts import printable
 from pytest_dlperf.survey.drafting import as_typed
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identifying import identify, with_finite_loss

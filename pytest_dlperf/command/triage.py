@@ -15,7 +15,7 @@ from pytest_dlperf.history.store import History
 from pytest_dlperf.history.triage import all_measured, make_note, note_on
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted, named
-from pytest_dlperf.night.texts import printable
+from pytest_dlperf.report.texts import printable
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

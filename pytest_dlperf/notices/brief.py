@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.night import texts
-from pytest_dlperf.night.explanation_words import LONGEST_LINE, short_commit
-from pytest_dlperf.night.night import CASES_NAMED
-from pytest_dlperf.night.pieces import NOTHING, Piece, Role, Text, code, join, phrase, word
 from pytest_dlperf.notices.notice import Block, Notice, plain_text
-from pytest_dlperf.reports.markdown_text import bullets, inline, rendered
+from pytest_dlperf.report import texts
+from pytest_dlperf.report.explanation_words import LONGEST_LINE, short_commit
+from pytest_dlperf.report.markdown_text import bullets, inline, rendered
+from pytest_dlperf.report.pieces import NOTHING, Piece, Role, Text, code, join, phrase, word
+from pytest_dlperf.report.session import CASES_NAMED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.night.night import Entry, Night
+    from pytest_dlperf.report.session import Entry, Night
 
 LONGEST_TEXT: Final = 3000
 """Characters of the plain text; what chats show of one message at the least."""

@@ -10,7 +10,7 @@ from pytest_dlperf.history.series import Time
 from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import day_of
-from pytest_dlperf.night.night import is_red
+from pytest_dlperf.report.session import is_red
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pytest_dlperf.model.errors import BrokenError, DlperfError
-from pytest_dlperf.night.texts import printable
+from pytest_dlperf.report.texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pytest_dlperf.night.night import Night
-    from pytest_dlperf.night.pieces import Text
+    from pytest_dlperf.report.pieces import Text
+    from pytest_dlperf.report.session import Night
 
 LIMIT_S: Final = 30.0
 """How long all of them have together."""

@@ -12,15 +12,15 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pytest_dlperf.config.notices import NO_APPRISE
-from pytest_dlperf.night.case_status import counts, metric_words, worst_first
 from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
 from pytest_dlperf.notices.posting import call, clipped, host_of
+from pytest_dlperf.report.case_status import counts, metric_words, worst_first
 from pytest_dlperf.results.file import metric_entry
 
 if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Explanation
     from pytest_dlperf.model.results import CaseResult
-    from pytest_dlperf.night.night import Night
+    from pytest_dlperf.report.session import Night
 
 _JSON_FORM: Final = 1
 _JSON_CASES: Final = 200
@@ -92,7 +92,7 @@ class Apprise(Notifier):
 
 
 def _page(night: Night, folder: str) -> str:
-    from pytest_dlperf.reports.html.page import html_page
+    from pytest_dlperf.report.html.page import html_page
 
     file = Path(folder) / "results.html"
     file.write_text(html_page(night), encoding="utf-8", errors="backslashreplace")

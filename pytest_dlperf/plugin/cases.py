@@ -158,6 +158,6 @@ def not_collected(why: UsageError | str) -> pytest.Collector.CollectError:
 
 
 def _plain(text: object) -> str:
-    from pytest_dlperf.night.texts import plain
+    from pytest_dlperf.report.texts import plain
 
     return plain(str(text))

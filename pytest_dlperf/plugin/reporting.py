@@ -19,20 +19,20 @@ from pytest_dlperf.plugin.cases import tests_of
 from pytest_dlperf.plugin.fixtures import VerdictError, notes_of
 from pytest_dlperf.plugin.named import selects_tests
 from pytest_dlperf.plugin.records import Explainer, SessionRecords
-from pytest_dlperf.reports.report import Note, Reports, TestStatus, fault
+from pytest_dlperf.report.report import Note, Reports, TestStatus, fault
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.model.results import IgnoredLog
-    from pytest_dlperf.night.night import Night
     from pytest_dlperf.notices.notice import Notice, Notifier, Outcome
     from pytest_dlperf.plugin.records import TestNotes
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.plugin.workers import SessionStart
-    from pytest_dlperf.reports.live import LiveReport
-    from pytest_dlperf.reports.report import Report
+    from pytest_dlperf.report.live import LiveReport
+    from pytest_dlperf.report.report import Report
+    from pytest_dlperf.report.session import Night
 
 _TESTS_KEY: Final = "dlperf_tests"
 _DESELECTED_KEY: Final = "dlperf_deselected"
@@ -149,9 +149,9 @@ class Reporting:
 
     def _failure(self, notes: TestNotes, failure: BaseException | str) -> str:
         """Write the message of a failed test: of its verdict, or of its own failure."""
-        from pytest_dlperf.night.explanation_words import subject
-        from pytest_dlperf.night.facts import failure_of, why_facts
-        from pytest_dlperf.reports.failure import fact_lines, failure_message
+        from pytest_dlperf.report.explanation_words import subject
+        from pytest_dlperf.report.facts import failure_of, why_facts
+        from pytest_dlperf.report.failure import fact_lines, failure_message
 
         record, tonight = notes.record, self._start.at
         if isinstance(failure, VerdictError):
@@ -215,8 +215,8 @@ class Reporting:
             if report.when == "teardown":
                 self._records.end(record)
             if report.failed and isinstance(report.longrepr, str):
-                from pytest_dlperf.night.figures import decisive
-                from pytest_dlperf.reports.failure import FailureText
+                from pytest_dlperf.report.failure import FailureText
+                from pytest_dlperf.report.figures import decisive
 
                 text, judgement = report.longrepr, decisive(record)
                 report.longrepr = FailureText(text, report.location, judgement)  # type: ignore[assignment]
@@ -266,13 +266,13 @@ class Reporting:
     @pytest.hookimpl(tryfirst=True)
     def pytest_dlperf_reports(self, config: pytest.Config) -> list[Report]:
         """Add our own reports, in front of those of other plugins."""
-        from pytest_dlperf.reports.builtin import builtin_reports
+        from pytest_dlperf.report.builtin import builtin_reports
 
         return list(builtin_reports(config, self._settings))
 
     def _finish(self, session: pytest.Session) -> None:
-        from pytest_dlperf.night.night import night_of
         from pytest_dlperf.plugin.finish import finish
+        from pytest_dlperf.report.session import night_of
 
         self._is_interrupted |= session.exitstatus not in WHOLE
         results, notes = finish(
@@ -300,8 +300,8 @@ class Reporting:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print what the reports say at the end."""
-        from pytest_dlperf.night.texts import plain
-        from pytest_dlperf.reports.terminal import note_lines
+        from pytest_dlperf.report.terminal import note_lines
+        from pytest_dlperf.report.texts import plain
 
         if self._reports is None or self._night is None or not self._any_report:
             lines = note_lines(self._notes)

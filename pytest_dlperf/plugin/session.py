@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.plugin.measuring import Launching, Measuring
     from pytest_dlperf.plugin.suite import Suite
-    from pytest_dlperf.reports.live import LiveReport
+    from pytest_dlperf.report.live import LiveReport
 
 
 class DlperfSession:
@@ -199,7 +199,7 @@ class DlperfSession:
             yield f"dlperf: launched {launching.description}"
 
     def _live_report(self) -> LiveReport:
-        from pytest_dlperf.reports.live import LiveReport
+        from pytest_dlperf.report.live import LiveReport
 
         who = os.environ.get("PYTEST_XDIST_WORKER", "main") if self._is_worker else "main"
         has_terminal = self._config.pluginmanager.has_plugin("terminalreporter")
@@ -266,8 +266,8 @@ class DlperfSession:
         launching = self._launching
         if not self._settings.dry_run or launching is None:
             return None
-        from pytest_dlperf.night.texts import plain
-        from pytest_dlperf.reports.nothing_run import dry_run_lines
+        from pytest_dlperf.report.nothing_run import dry_run_lines
+        from pytest_dlperf.report.texts import plain
 
         cases = []
         for case, metric in tests_of(session.items):
@@ -330,8 +330,8 @@ class DlperfSession:
         suite = self._suite
         if suite is None or not self._deselected:
             return
-        from pytest_dlperf.night.texts import plain
-        from pytest_dlperf.reports.nothing_run import selection_lines
+        from pytest_dlperf.report.nothing_run import selection_lines
+        from pytest_dlperf.report.texts import plain
 
         names = [" ".join((item.nodeid, *item.keywords)).lower() for item in self._deselected]
         option = self._config.option

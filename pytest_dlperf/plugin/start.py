@@ -60,7 +60,7 @@ def ending_session() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        from pytest_dlperf.night.texts import plain
+        from pytest_dlperf.report.texts import plain
 
         raise pytest.UsageError(plain(str(error))) from error
 

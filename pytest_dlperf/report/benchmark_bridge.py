@@ -1,0 +1,144 @@
+"""Measured cases as benchmarks of pytest-benchmark: for its files, comparisons and histograms.
+
+pytest-benchmark times functions and documents no way in for what was timed elsewhere. What is used
+of it besides its options: ``Metadata`` and the list of them that its session saves, compares and
+plots at its end, also under xdist, where its own fixture measures nothing. A release that changes
+one of them fails the session; its results are kept.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.model import numbers
+from pytest_dlperf.model.metric import THROUGHPUT
+from pytest_dlperf.report.report import Note, Report
+from pytest_dlperf.results.file import metric_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.results import CaseResult
+    from pytest_dlperf.report.session import Night
+
+_ASKING: Final = ("json", "save", "autosave", "compare", "compare_fail", "histogram")
+"""Options of pytest-benchmark, ``--benchmark-`` before each, that want benchmarks of a session."""
+
+
+class BenchmarkBridge(Report):
+    """``--benchmark-…``: hand the cases to pytest-benchmark before it ends."""
+
+    name = "benchmarks of pytest-benchmark"
+    needs_tests = False  # it would warn that there is nothing to save
+
+    def __init__(self, config: Any) -> None:
+        """Take pytest's configuration."""
+        self._config = config
+
+    def write(self, night: Night) -> Iterator[Note]:
+        """Add every measured case to its session, where the user has asked it for anything.
+
+        A round is a run that counts; its length is the seconds per step: its work over the run's
+        throughput. A case with broken runs is left out, and named.
+        """
+        if not any(_option(self._config, name) for name in _ASKING):
+            return
+        session: Any = getattr(self._config, "_benchmarksession", None)
+        # Under xdist it is disabled without this option, for its own measurements. Ours are made.
+        if _option(self._config, "disable") and not _option(self._config, "enable"):
+            yield Note(
+                "pytest-benchmark was given no case: it is disabled, and --benchmark-enable is not "
+                "set"
+            )
+            return
+        measured = [
+            (result, result.measurement)
+            for result in night.results.cases
+            if result.measurement and result.case.work
+        ]
+        faults = {result.case.id: _fault(measurement) for result, measurement in measured}
+        try:
+            session.benchmarks.extend(
+                [
+                    _benchmark(result, measurement, night.results.cluster)
+                    for result, measurement in measured
+                    if not faults[result.case.id]
+                ]
+            )
+        finally:
+            if session is not None and not getattr(session, "benchmarks", None):
+                # It would warn that there is nothing to save: a crash where warnings are errors.
+                session.disabled = True
+        left_out = [f"{case_id} ({fault})" for case_id, fault in faults.items() if fault]
+        if left_out:
+            named = numbers.named(left_out, 5)
+            yield Note(f"pytest-benchmark was not given what did not run whole: {named}")
+
+
+def _option(config: Any, name: str) -> Any:
+    """Return an option of pytest-benchmark, ``None`` where it is not loaded."""
+    return getattr(config.option, f"benchmark_{name}", None)
+
+
+def _fault(measurement: Measurement) -> str:
+    """Say why a measurement has no seconds per step to compare with those of other nights."""
+    broken = measurement.broken_runs
+    if broken:
+        return f"run {broken[0].run} {broken[0].status.value}"
+    # The published estimator rounds: a very low throughput is 0.00.
+    return "" if min(_throughputs(measurement), default=0) > 0 else "no throughput"
+
+
+def _throughputs(measurement: Measurement) -> tuple[float, ...]:
+    return measurement.samples(THROUGHPUT).values
+
+
+class _Axes(dict[str, Any]):
+    """The axes of a case; grouping by a parameter that only other benchmarks have finds none."""
+
+    def __missing__(self, name: str) -> None:
+        return None
+
+
+def _benchmark(result: CaseResult, measurement: Measurement, cluster: str) -> Any:
+    from pytest_benchmark.stats import Metadata
+
+    case = result.case
+    # With brackets, as the names of tests have them: it groups by what stands before them.
+    name = f"step[{case.id}]"
+    # In place of a test's fixture. Saved runs are joined by the full name: numbers of two clusters
+    # or estimators are not compared, while any test may have measured the case.
+    fixture = SimpleNamespace(
+        name=name,
+        fullname=f"{cluster}/{measurement.estimator.value}::{name}",
+        group=f"{case.system}-{case.precision}",
+        param=case.id,
+        params=_Axes(case.axes()),
+        extra_info=_extra_info(result, measurement, cluster),
+        cprofile_stats=None,
+        has_error=False,
+    )
+    benchmark = Metadata(fixture, iterations=1, options={})
+    work = case.work_of_step(measurement.metric(THROUGHPUT).unit)
+    for throughput in _throughputs(measurement):
+        benchmark.update(work / throughput)
+    # What it will ask for when it saves and compares: better now, where a surprise can be told.
+    benchmark.as_dict(include_data=True, flat=True)
+    return benchmark
+
+
+def _extra_info(result: CaseResult, measurement: Measurement, cluster: str) -> dict[str, Any]:
+    """Return what seconds per step do not say, named as in the results file."""
+    case = result.case
+    over = case.reference_topology
+    return {
+        "case": case.id,
+        "cluster": cluster,
+        "estimator": measurement.estimator.value,
+        "topology": str(case.topology),
+        "reference_topology": None if over is None else str(over),
+        "global_batch": case.global_batch,
+        "metrics": {name: metric_entry(known) for name, known in result.metrics().items()},
+    }

@@ -1,0 +1,138 @@
+"""The reports that come with the package; what each needs is imported when it is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_dlperf.report.report import FileReport, Note, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from pytest_dlperf.config.options import Settings
+    from pytest_dlperf.report.session import Night
+
+
+def builtin_reports(config: Any, settings: Settings) -> Iterator[Report]:
+    """Yield the reports that the session was asked for, in the order in which they are written."""
+    from pytest_dlperf.report.benchmark_bridge import BenchmarkBridge
+    from pytest_dlperf.report.junit import JUnitReport
+    from pytest_dlperf.report.terminal import TerminalReport
+
+    for name, kind in _WITH_A_PLACE.items():
+        if (place := getattr(settings, name)) is not None:
+            yield kind(place)
+    if settings.step_summary is not None:
+        from pytest_dlperf.report.github import StepSummary
+
+        yield StepSummary(settings.step_summary)
+    yield BenchmarkBridge(config)
+    yield JUnitReport(settings.cluster)
+    yield TerminalReport(config, strict=settings.strict)
+    if settings.annotate:
+        from pytest_dlperf.report.github import Annotations
+
+        yield Annotations()
+
+
+class ResultsFile(FileReport):
+    """``--dlperf-json``: all that a session has come to, for programs."""
+
+    name = "results"
+
+    def save(self, night: Night) -> None:
+        """Write the results file."""
+        from pytest_dlperf.results.file import write_json
+
+        write_json(self.place, night.results)
+
+
+class HistoryReport(Report):
+    """``--dlperf-history``: keep the session, and tell what drifts. No verdict depends on it."""
+
+    name = "history"
+    is_required = False
+
+    def __init__(self, file: Path) -> None:
+        """Take the database."""
+        self._file = file
+
+    def write(self, night: Night) -> Iterator[Note]:
+        """Add the session, and look for slow changes."""
+        from pytest_dlperf.history.store import History
+        from pytest_dlperf.report import history_words
+
+        with History.open(self._file) as history:
+            history.add(night.results)
+        for series, drift in night.past.drifts:
+            name = f"{series.case_id}, {series.metric}"
+            yield Note(f"history: {name} {history_words.drift(drift)}")
+        if night.past.fault:
+            yield Note(f"history: what drifts is not told: {night.past.fault}")
+
+
+class MarkdownPage(FileReport):
+    """``--dlperf-markdown``: the results as one Markdown page."""
+
+    name = "Markdown page"
+
+    def text(self, night: Night) -> str:
+        """Return the page."""
+        from pytest_dlperf.report.markdown import markdown_page
+
+        return markdown_page(night)
+
+
+class Page(FileReport):
+    """``--dlperf-html``: the results as one page that opens offline, with the cases' history."""
+
+    name = "page"
+
+    def text(self, night: Night) -> str:
+        """Return the page."""
+        from pytest_dlperf.report.html.page import html_page
+
+        return html_page(night)
+
+    def write(self, night: Night) -> Iterator[Note]:
+        """Write the page; it lacks the history where that cannot be read."""
+        yield from super().write(night)
+        if night.past.fault:
+            yield Note(f"the page shows no history: {night.past.fault}")
+
+
+class OpenMetrics(FileReport):
+    """``--dlperf-openmetrics``: the session's numbers for Prometheus."""
+
+    name = "OpenMetrics file"
+
+    def text(self, night: Night) -> str:
+        """Return the file."""
+        from pytest_dlperf.report.services import openmetrics
+
+        return openmetrics(night.results)
+
+
+class BenchmarkTables(FileReport):
+    """``--dlperf-tables``: the tables and the JSON of the original benchmark, a folder."""
+
+    name = "tables"
+
+    def save(self, night: Night) -> None:
+        """Write the tables of what was measured."""
+        from pytest_dlperf.report.benchmark_tables import write_tables
+
+        write_tables(self.place, night.results)
+
+
+_WITH_A_PLACE: Final[Mapping[str, Callable[[Path], Report]]] = {
+    # The file for machines comes first: what cannot be shown can still be made from it.
+    "json_file": ResultsFile,
+    "history_file": HistoryReport,
+    "markdown_file": MarkdownPage,
+    "html_file": Page,
+    "openmetrics_file": OpenMetrics,
+    "tables_directory": BenchmarkTables,
+}
+"""By the setting that names their place, in the order in which they are written."""

@@ -1,0 +1,165 @@
+"""Figures of a case that several reports show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.model import numbers
+from pytest_dlperf.model.case import SINGLE_DEVICE
+from pytest_dlperf.model.metric import Better, RuleName
+from pytest_dlperf.report import texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.metric import Metric
+    from pytest_dlperf.model.results import BaselineChange, CaseResult, TestRecord
+
+CHANGE_HEADINGS: Final = ("case", "metric", "unit", "old", "new", "diff", "by", "why")
+FIGURES: Final = (
+    "metric", "median", "unit", "reference", "diff", "sees", "of ideal", "spread", "mean", "runs",
+)  # fmt: skip
+"""Headings of a metric's numbers, in the order in which wide tables show them."""
+
+
+def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str, str, str]:
+    """Return the cells of an accepted number, below ``CHANGE_HEADINGS``."""
+    return (
+        change.case_id,
+        change.metric,
+        change.unit,
+        numbers.number(change.old, change.unit),
+        numbers.number(change.new, change.unit),
+        numbers.signed_percent(change.difference_percent),
+        texts.person(change.by),
+        texts.reason(change.why),
+    )
+
+
+def alike(reason: str, result: CaseResult) -> str:
+    """Return what a reason has in common with that of other cases: all but their names and logs."""
+    runs = result.measurement.runs if result.measurement is not None else ()
+    # A node's log lies below the name of the run's.
+    logs = [run.log.removesuffix(".log") for run in runs if run.log]
+    for own in (*logs, result.case.id, str(result.case.topology)):
+        reason = reason.replace(own, "")
+    return reason
+
+
+def by_training(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
+    """Group the cases that differ by their topology alone, by the name of what they train."""
+    found: dict[str, list[CaseResult]] = {}
+    for result in results:
+        found.setdefault(f"{result.case.system}-{result.case.variant}", []).append(result)
+    return found
+
+
+def decisive(record: TestRecord) -> Judgement | None:
+    """Return the worst judgement of a test; of equals that of what the test is about."""
+    return min(
+        record.judgements.values(),
+        key=lambda judgement: (
+            judgement.verdict.rank,
+            judgement.metric.name != record.metric,
+        ),
+        default=None,
+    )
+
+
+def accepted(judgement: Judgement | None) -> float | None:
+    """Return the accepted number, where tonight was held against another one."""
+    if judgement is None or judgement.reference == judgement.accepted:
+        return None
+    return judgement.accepted
+
+
+def difference_percent(judgement: Judgement | None) -> float | None:
+    """Return how far the number that is shown lies above the reference shown beside it.
+
+    The rule may have gone by another number than the median: see ``rule_view``. ``None`` where
+    nothing was compared.
+    """
+    if judgement is None or judgement.difference_percent is None:
+        return None
+    held = judgement.reference
+    if not held or judgement.measured is None:
+        return judgement.difference_percent
+    return (judgement.measured / held - 1) * 100
+
+
+def lost(judgement: Judgement | None) -> float | None:
+    """Return the difference that is shown as a loss in percent; negative: a gain."""
+    shown = difference_percent(judgement)
+    if judgement is None or shown is None or judgement.metric.better is None:
+        return None
+    return -judgement.metric.better.sign * shown
+
+
+def rule_view(judgement: Judgement) -> str | None:
+    """Say what the rule went by, such as "the runs that count lie at 399.01", if not the median."""
+    held = judgement.reference
+    percent = judgement.difference_percent
+    if judgement.rule is not RuleName.SEQUENTIAL or percent is None or held is None:
+        return None
+    ends = judgement.interval_percent
+    interval = f" (95 %: {numbers.interval(ends)})" if ends else ""
+    place = numbers.number(held * (1 + percent / 100), judgement.metric.unit)
+    return f"the runs that count lie at {place}: {numbers.signed_percent(percent)}{interval}"
+
+
+def scaling_of(case: Case) -> str:
+    """Name the kind of scaling, and the reference topology where it is not a single device.
+
+    A probe has neither.
+    """
+    if case.work is None:
+        return ""
+    over = case.reference_topology
+    of = f" over {over}" if over not in (None, SINGLE_DEVICE) else ""
+    return f"{of}, {case.scaling.value} scaling"
+
+
+def metric_cells(result: CaseResult, name: str) -> dict[str, str]:
+    """Write the numbers of one of a case's metrics, by the headings of all tables with them.
+
+    ``named`` is the metric with its unit, ``directed`` says as well if lower is better.
+    """
+    known = result.metrics().get(name)
+    if known is None:
+        told = name or numbers.ABSENT
+        return {**dict.fromkeys(FIGURES, numbers.ABSENT), "metric": told, "named": told}
+    unit, judgement = known.metric.unit, known.judgement
+    is_ratio, is_lower = known.metric.ratio_of is not None, known.metric.better is Better.LOWER
+    return {
+        "metric": name,
+        "named": with_unit(known.metric),
+        "unit": unit or numbers.ABSENT,
+        "median": numbers.number(known.median, unit),
+        "reference": numbers.number(known.reference, unit),
+        "diff": numbers.signed_percent(difference_percent(judgement)),
+        "sees": numbers.detectable_loss(judgement.min_detectable_percent if judgement else None),
+        "spread": numbers.variation(known.spread),
+        "mean": numbers.number(known.mean, unit),
+        "runs": numbers.ABSENT if is_ratio else _run_count(result.measurement, name),
+        "of ideal": numbers.percent(known.efficiency_percent),
+        "accepted": numbers.number(accepted(judgement), unit),
+        "directed": f"{with_unit(known.metric)}{', lower is better' * is_lower}",
+    }
+
+
+def with_unit(metric: Metric, word: str = "") -> str:
+    """Name a metric and its unit, if it has one: ``peak_memory (MB)``, or with a word between."""
+    if not metric.unit:
+        return metric.name
+    return f"{metric.name} {word} {metric.unit}" if word else f"{metric.name} ({metric.unit})"
+
+
+def _run_count(measurement: Measurement | None, metric: str) -> str:
+    """Count the runs that have a metric, as ``4/5`` where some have not."""
+    if measurement is None:
+        return numbers.ABSENT
+    usable, taken = sum(metric in run.metrics for run in measurement.runs), len(measurement.runs)
+    return str(taken) if usable == taken else f"{usable}/{taken}"

@@ -1,0 +1,122 @@
+"""Put what the history shows of a metric into words, the same in terminal, page and command.
+
+Texts may quote results files: the caller that prints them escapes them.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from pytest_dlperf.model import numbers
+from pytest_dlperf.model.metric import MEMBER
+from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.report import texts
+from pytest_dlperf.report.explanation_words import short_commit
+from pytest_dlperf.report.pieces import Text, case, join, number, phrase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pytest_dlperf.history.case_history import Histories
+    from pytest_dlperf.history.series import (
+        AcceptedChange,
+        CaseHistory,
+        ChangePoint,
+        Drift,
+        OtherMachine,
+    )
+    from pytest_dlperf.model.results import CaseResult
+
+_RECENT_DAYS: Final = 30
+
+
+def drift(known: Drift, percent: Callable[[float], str] = numbers.signed_percent) -> str:
+    """Describe a slow change, behind a case's name; ``percent`` writes a difference."""
+    return (
+        f"drifts {percent(known.percent_per_week)} a week since {known.since[:10]} "
+        f"({numbers.counted(known.nights, 'day')}), {percent(known.percent)} in all"
+    )
+
+
+def change(
+    known: ChangePoint, unit: str, percent: Callable[[float], str] = numbers.signed_percent
+) -> str:
+    """Describe how far the level has changed; ``percent`` writes a difference."""
+    before, after = numbers.number(known.before, unit), numbers.number(known.after, unit)
+    return f"{percent(known.difference_percent)}, from {before} to {after}"
+
+
+def commits(before: str | None, since: str | None) -> str | None:
+    """Say which commits a level ended and began with, as far as sessions have told them."""
+    if before == since:
+        return None if since is None else f"on both sides commit {short_commit(since)}"
+    told = [f"commit {short_commit(since)}"] if since else []
+    told += [f"in the session before it {short_commit(before)}"] if before else []
+    return ", ".join(told)
+
+
+def accepted(known: AcceptedChange, unit: str) -> str:
+    """Describe an accepted number, what it took the place of, who accepted it and why."""
+    old = numbers.number(known.old, unit)
+    who = f", by {texts.person(known.by)}" if known.by else ""
+    commit = f", commit {short_commit(known.commit)}" if known.commit else ""
+    new, why = numbers.number(known.new, unit), texts.reason(known.why)
+    return f"{new}, instead of {old}{who}{commit}: {why}"
+
+
+def noise(known: CaseHistory) -> str | None:
+    """Describe how much runs of one night differ, and nights beyond that, where it is known."""
+    both = {"runs": known.run_noise_percent, "nights": known.night_noise_percent}
+    parts = [f"{name} {numbers.percent(of)}" for name, of in both.items() if of is not None]
+    return f"noise: {', '.join(parts)}" if parts else None
+
+
+def other_machine(known: OtherMachine) -> str:
+    """Describe what is left out, and why."""
+    facts = ", ".join(f"{name} {was}, now {now}" for name, (was, now) in known.facts.items())
+    first, last = known.first[:10], known.last[:10]
+    dates = f"on {first}" if first == last else f"from {first} to {last}"
+    count = numbers.counted(known.sessions, "session")
+    return f"{count} {dates} on another machine ({facts}): in no level, drift or noise"
+
+
+def _judged(results: Iterable[CaseResult], histories: Histories) -> Histories:
+    """Return the histories of the metrics of these cases that a test judges."""
+    found = {}
+    for result in results:
+        of_case = histories.get(result.case.id, {})
+        names = [name for name, known in result.metrics().items() if known.metric.is_judged]
+        found[result.case.id] = {name: of_case[name] for name in names if name in of_case}
+    return found
+
+
+def new_levels(cases: Iterable[CaseResult], histories: Histories, tonight: str) -> Iterator[Text]:
+    """Yield the new levels of the last weeks, a line for each case and day."""
+    since = f"{(parse_time(tonight) - timedelta(days=_RECENT_DAYS)).date()}"
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for case_id, by_metric in _judged(cases, histories).items():
+        for name, history in by_metric.items():
+            for point in history.change_points:
+                levels = found.setdefault((point.at[:10], case_id), {})
+                told = name.partition(MEMBER)[0]  # of a family the name that moved the farthest
+                moved = point.difference_percent
+                levels[told] = max(levels.get(told, 0.0), moved, key=abs)
+    for (at, case_id), levels in sorted(found.items(), key=lambda one: one[0][0], reverse=True):
+        if at >= since:
+            said = (
+                phrase("{} {}", name, number(numbers.signed_percent(moved)))
+                for name, moved in levels.items()
+            )
+            yield phrase("{}: level changed on {}: {}", case(case_id), at, join(", ", said))
+
+
+def drift_lines(cases: Iterable[CaseResult], histories: Histories) -> Iterator[Text]:
+    """Yield the drift of each case's first metric that has one, and name the others."""
+    for case_id, by_metric in _judged(cases, histories).items():
+        drifts = {name: one.drift for name, one in by_metric.items() if one.drift is not None}
+        if drifts:
+            first, *others = drifts
+            also = ", ".join(dict.fromkeys(name.partition(MEMBER)[0] for name in others))
+            said = phrase("{}: {} {}", case(case_id), first, drift(drifts[first]))
+            yield phrase("{}; also {}", said, also) if also else said

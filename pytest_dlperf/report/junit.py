@@ -1,0 +1,97 @@
+"""Properties of a test in JUnit's XML: flat, each only where it is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_dlperf.model.results import CaseResult, merge
+from pytest_dlperf.report import texts
+from pytest_dlperf.report.figures import decisive
+from pytest_dlperf.report.report import Report
+from pytest_dlperf.results.file import metric_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.results import MetricResult, TestRecord
+
+
+class JUnitReport(Report):
+    """Properties of each test, which ``--junitxml`` and other reporters of tests write."""
+
+    name = "JUnit properties"
+
+    def __init__(self, cluster: str) -> None:
+        """Take the cluster's name, which stands with each test."""
+        self._cluster = cluster
+
+    def properties(self, record: TestRecord) -> Iterator[tuple[str, str]]:
+        """Yield name and value of each property: ``dlperf.<name>``, ``dlperf.<metric>.<name>``.
+
+        Values are one printable line: names and reasons come from logs. Numbers are written with a
+        dot, those of a metric in its unit, what ends in ``percent`` in percent. A test has the
+        metrics that it judges; that of the first metric also those that no test judges. Where
+        it judges several, it is about the one with the worst verdict.
+        """
+        judgement = decisive(record)
+        about = judgement.metric.name if judgement else record.metric
+        values: dict[str, Any] = {"case": record.case.id, **record.case.axes()}
+        values["metric"] = about
+        values["cluster"] = self._cluster
+        if judgement is not None:
+            values["verdict"] = judgement.verdict.value
+        result = merge(CaseResult(case=record.case), record)
+        if result.measurement is not None:
+            values |= _of_measurement(result.measurement)
+        for name, known in result.metrics().items():
+            if name == about or name in record.judgements or _is_beside(known, record):
+                of_metric = _of_metric(known, result)
+                values |= {f"{name}.{key}": value for key, value in of_metric.items()}
+        for name, value in values.items():
+            text = _text(value)
+            if text:
+                yield f"dlperf.{name}", text
+
+
+def _is_beside(known: MetricResult, record: TestRecord) -> bool:
+    """Tell whether a metric without a test of its own stands with this one."""
+    measurement = record.measurements.get(record.case.id)
+    is_first = measurement is not None and measurement.metrics[0].name == record.metric
+    return is_first and not known.metric.is_judged and known.median is not None
+
+
+def _of_metric(known: MetricResult, result: CaseResult) -> dict[str, Any]:
+    entry = metric_entry(known)
+    if entry["reason"]:
+        entry["reason"] = texts.in_short(entry["reason"])
+    runs = result.measurement.runs if result.measurement is not None else ()
+    name, since = known.metric.name, known.explanation and known.explanation.since
+    return {
+        **entry,
+        "values": tuple(run.metrics[name] for run in runs if name in run.metrics),
+        "since": since.at if since else None,
+    }
+
+
+def _of_measurement(measurement: Measurement) -> dict[str, Any]:
+    fingerprint = measurement.fingerprint
+    return {
+        "estimator": measurement.estimator.value,
+        "runs": len(measurement.runs),
+        "broken_runs": ", ".join(
+            f"{run.run} {run.status.value}" for run in measurement.broken_runs
+        ),
+        "hosts": " ".join(fingerprint.hosts) if fingerprint else None,
+        "logs": ", ".join(run.log for run in measurement.runs if run.log),
+    }
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        return " ".join(map(_text, value))
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    return texts.printable(str(value))

@@ -1,0 +1,387 @@
+"""The results as Markdown: the regressions first, then the matrix.
+
+For GitHub's summary of a step, for a comment or a mail: the tables read in plain text too.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pytest_dlperf.model import numbers
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.results import CaseResult
+from pytest_dlperf.report.case_status import counts, metric_words, worst_first
+from pytest_dlperf.report.case_text import CaseText, first_line
+from pytest_dlperf.report.environment import environment_facts, session_facts
+from pytest_dlperf.report.families import families_of, in_short
+from pytest_dlperf.report.figures import (
+    CHANGE_HEADINGS,
+    by_training,
+    change_row,
+    difference_percent,
+    metric_cells,
+    scaling_of,
+    with_unit,
+)
+from pytest_dlperf.report.markdown_text import (
+    FOLDED,
+    bullets,
+    code,
+    details,
+    fenced,
+    inline,
+    rendered,
+    table,
+)
+from pytest_dlperf.report.pieces import join
+from pytest_dlperf.report.remarks import absences
+from pytest_dlperf.report.runs import interleaved_arms, runs_text
+from pytest_dlperf.results.comparison import measured_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import TypeAlias
+
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.results import Results
+    from pytest_dlperf.report.case_text import DifferenceTable, Row
+    from pytest_dlperf.report.families import Family
+    from pytest_dlperf.report.pieces import Text
+    from pytest_dlperf.report.runs import RunsText, RunText
+    from pytest_dlperf.report.session import Entry, Night
+
+    Cells: TypeAlias = Sequence[str]
+
+LINES_SHOWN: Final = 20
+"""Left-out logs that the page lists, and reasons for which cases were not measured."""
+
+DIFFERENCES_IN_TABLE: Final = 20
+
+_ABSENT: Final = (
+    Verdict.LOST,
+    Verdict.SKIPPED,
+    Verdict.NOT_MEASURED,
+    Verdict.NOT_JUDGED,
+)
+_ALARM_HEADINGS: Final = (
+    "", "measured", "reference", "diff", "accepted", "gate sees", "verdict",
+)  # fmt: skip
+_MATRIX_CELLS: Final = (
+    "runs", "median", "spread", "reference", "diff", "sees", "of ideal",
+)  # fmt: skip
+_RECORDED_CELLS: Final = ("runs", "median", "mean", "spread")
+
+
+_NO_ROOM: Final = (
+    "**There is no room here for the whole page: folded parts are left out, and its end.**"
+)
+
+
+def markdown_page(night: Night, *, max_bytes: int | None = None) -> str:
+    """Write the page, in UTF-8 at most so many bytes long.
+
+    Where that is too little, it goes without what is folded, and ends early. It is empty where not
+    even the head has room.
+    """
+    head, blocks = _head(night), list(_blocks(night))
+    page = _joined(head, blocks)
+    if max_bytes is None or _size(page) <= max_bytes:
+        return page
+    head, kept = f"{head}\n\n{_NO_ROOM}", []
+    room = max_bytes - _size(head) - 1
+    for block in blocks:
+        if not block.text.startswith(FOLDED):
+            room -= _size(f"\n\n## {block.section}\n\n{block.text}")
+            if room < 0:
+                break
+            kept.append(block)
+    page = _joined(head, kept)
+    return page if _size(page) <= max_bytes else ""
+
+
+class _Block(NamedTuple):
+    section: str
+    text: str
+
+
+def _joined(head: str, blocks: Iterable[_Block]) -> str:
+    pieces = [head]
+    for section, members in groupby(blocks, key=attrgetter("section")):
+        pieces += [f"## {section}", *(block.text for block in members)]
+    return "\n\n".join(pieces) + "\n"
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
+def _head(night: Night) -> str:
+    results, said = night.told, rendered(night.sentence)
+    facts = [*night.facts, *(entry.title for entry in (*night.shifts, *night.gains))]
+    blocks = (
+        f"# dlperf: cluster {inline(results.cluster)}",
+        f"**{said[:1].upper()}{said[1:]}.**",
+        rendered(night.advice),
+        bullets(map(rendered, night.urgent)),
+        _some([rendered(_in_short(entry)) for entry in night.bad]),
+        _some(list(map(rendered, facts))),
+        ", ".join(f"{name} {code(fact)}" for name, fact in session_facts(results)),
+    )
+    return "\n\n".join(filter(None, blocks))
+
+
+def _in_short(entry: Entry) -> Text:
+    """Say what is bad in a line: how much, since when, why, and the cause or first suspect."""
+    return join("; ", [entry.title, entry.reason, *entry.causes[:1]])
+
+
+def _blocks(night: Night) -> Iterator[_Block]:
+    results = night.told
+    for result in worst_first(results.cases):
+        status = result.status
+        if status in _ABSENT:
+            continue  # it stands below, by its reason: there may be many with one
+        if status.fails(strict=results.strict):
+            yield from _alarm(result, "Regressions and failures", results)
+        elif status is Verdict.ENVIRONMENT_SHIFT:
+            section = "No worse than the accepted software tonight"
+            yield from _alarm(result, section, results)
+    yield from _section("Verdicts", _verdicts(results.cases))
+    yield from _section("Not measured or not judged", _absent(results.cases))
+    yield from _matrix(results)
+    remarks = bullets(map(rendered, night.suspicions))
+    yield from _section("Worth knowing", remarks)
+    yield from _section("Accepted", _accepted(results))
+    yield from _section("Logs that were left out", _ignored(results))
+    yield from _section("Environment", _environment(results))
+
+
+def _section(title: str, text: str) -> Iterator[_Block]:
+    if text:
+        yield _Block(title, text)
+
+
+# ------------------------------------------------------------------------------- sections
+
+
+def _verdicts(cases: Sequence[CaseResult]) -> str:
+    rows = [(inline(status.value), str(count)) for status, count in counts(cases).items()]
+    return table(("verdict", "cases"), rows, right=" r")
+
+
+def _absent(cases: Sequence[CaseResult]) -> str:
+    return _some(list(map(rendered, absences(cases, _ABSENT, most=10))))
+
+
+def _accepted(results: Results) -> str:
+    rows = [
+        (code(case), metric, inline(unit), *figures, inline(by), inline(why))
+        for case, metric, unit, *figures, by, why in map(change_row, results.baseline_changes)
+    ]
+    return table(CHANGE_HEADINGS, rows, right="   rrr")
+
+
+def _ignored(results: Results) -> str:
+    lines = [f"{code(item.log)}: {inline(item.reason)}" for item in results.ignored_logs]
+    return f"{len(lines)} in all.\n\n{_some(lines)}" if lines else ""
+
+
+def _environment(results: Results) -> str:
+    facts = [*environment_facts(results.environment), *measured_facts(results.cases).items()]
+    return table(("fact", "value"), [(inline(name), inline(fact)) for name, fact in facts])
+
+
+def _some(lines: Sequence[str]) -> str:
+    more = len(lines) - LINES_SHOWN
+    rest = [f"… and {more} more; the results file (`--dlperf-json`) has all"] if more > 0 else []
+    return bullets([*lines[:LINES_SHOWN], *rest])
+
+
+# ---------------------------------------------------------------- a case with an alarm
+
+
+def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[_Block]:
+    """Make two blocks: what is wrong, and the runs with the places of their logs."""
+    known = in_short(result.metrics().values())
+    judgements = [one.judgement for one in known if one.judgement is not None]
+    said = CaseText(result, results.started)
+    rows = map(_alarm_row, said.judged)
+    lines = (*said.since, *said.found, *said.remarks, *said.commits(), *said.accepted)
+    blocks = (
+        f"### {rendered(said.title)}",
+        table(_ALARM_HEADINGS, rows, right=" rrrrr"),
+        bullets(map(rendered, lines)),
+        *chain(*map(_difference_table, said.differences)),
+    )
+    yield _Block(section, "\n\n".join(filter(None, blocks)))
+    runs = "\n\n".join(_runs_and_logs(result, judgements))
+    if runs:
+        yield _Block(section, details(f"Runs and logs of {result.case.id}", runs))
+
+
+def _difference_table(found: DifferenceTable) -> Iterator[str]:
+    if found.metrics:
+        yield f"{rendered(found.metrics)}:"
+    rows = [
+        tuple(map(rendered, (row.name, *row.sides, row.blame)))
+        for row in found.rows[:DIFFERENCES_IN_TABLE]
+    ]
+    yield table(("what differs", *found.sides, ""), rows)
+    if len(found.rows) > len(rows):
+        yield f"… and {len(found.rows) - len(rows)} more"
+
+
+def _alarm_row(row: Row) -> Sequence[str]:
+    cells = row.cells
+    figures = (cells[name] for name in ("median", "reference", "diff", "accepted", "sees"))
+    return inline(cells["directed"]), *figures, _emphasized(cells["verdict"], row.status)
+
+
+def _runs_and_logs(result: CaseResult, judgements: Sequence[Judgement]) -> Iterator[str]:
+    """List runs and logs of all that the verdicts rest on, and what broken runs ended with."""
+    if result.measurement is None:
+        # Nothing was measured; a reason may be all that there is.
+        for judgement in judgements:
+            _, has_tail, tail = (judgement.reason or "").partition("\n")
+            if has_tail:
+                yield fenced(tail.split("\n"))
+        return
+    arms = {result.case.id: result.measurement}
+    over = result.reference
+    if over is not None and any(judgement.metric.ratio_of for judgement in judgements):
+        arms.setdefault(over.case_id, over)
+    arms |= dict(interleaved_arms(result.interleaved))
+    for name, measurement in arms.items():
+        found = runs_text(name, measurement)
+        yield f"{code(name)}\n\n{_runs_table(found)}"
+        for run in found.runs:
+            _, has_tail, tail = run.reason.partition("\n")
+            if has_tail:
+                yield f"What run {run.label} ended with:"
+                yield fenced(tail.split("\n"))
+
+
+def _runs_table(found: RunsText) -> str:
+    """Show the runs with all their metrics, and what these come to."""
+
+    def row(run: RunText) -> Sequence[str]:
+        told = run.cells if run.status is RunStatus.OK else [f"**{cell}**" for cell in run.cells]
+        log = code(f"{found.folder}{run.log}") if run.log else ""
+        return run.label, *told, log, inline(first_line(run.reason))
+
+    headings = [inline(with_unit(metric)) for metric in found.metrics]
+    right = "r" * (1 + len(headings))
+    runs = table(("run", *headings, "log", "remark"), map(row, found.runs), right=right)
+    sums = zip(found.metrics, found.medians, found.sums, strict=True)
+    told = [f"{it.name}: {inline(said)}" for it, median, said in sums if median != numbers.ABSENT]
+    return "\n\n".join(filter(None, (runs, bullets(told))))
+
+
+def _emphasized(word: str, status: Verdict) -> str:
+    """Write a verdict, in bold where it is not good, above all where nothing was measured."""
+    return inline(word) if status.is_good else f"**{inline(word)}**"
+
+
+# ---------------------------------------------------------------------------- the matrix
+
+
+def _matrix(results: Results) -> Iterator[_Block]:
+    """Make one block for each training, in the order in which they were selected.
+
+    Those of which nothing was measured share one that is folded.
+    """
+    headings = ("metric", "topology", "devices", *_MATRIX_CELLS, "verdict")
+    unmeasured = []
+    for members in by_training(results.cases).values():
+        case = members[0].case
+        name = f"{code(case.system)} {code(case.variant)}"
+        members.sort(key=lambda result: result.case.topology)
+        if all(map(_has_nothing, members)):
+            unmeasured.append(f"{name}: {_topologies(members)}")
+            continue
+        judged, recorded = _matrix_rows([*_reference(members), *members])
+        text = f"### {name}{scaling_of(case)}\n\n{table(headings, judged, right='  rrrrrrrr')}"
+        yield _Block("Matrix", text)
+        for result in members:
+            for family in families_of(result):
+                title = f"{with_unit(family.metric)} of {result.case.id}, {family.counts}"
+                yield _Block("Matrix", details(title, _family_table(family)))
+        if recorded:
+            shown = table(("metric", "topology", *_RECORDED_CELLS), recorded, right="  rrrr")
+            yield _Block("Matrix", details("Recorded, judged by no test", shown))
+    if unmeasured:
+        trainings = numbers.counted(len(unmeasured), "training")
+        text = details(f"Nothing was measured of {trainings}", bullets(unmeasured))
+        yield _Block("Matrix", text)
+
+
+def _family_table(family: Family) -> str:
+    """Show tonight over the reference, a row for each name."""
+    rows = [
+        (
+            " ".join((code(member.name), inline(member.series))).strip(),
+            numbers.number(member.known.median, family.metric.unit),
+            numbers.number(member.known.reference, family.metric.unit),
+            numbers.signed_percent(difference_percent(member.known.judgement)),
+            _emphasized(member.word, member.status) if member.word else numbers.ABSENT,
+        )
+        for member in family.members
+    ]
+    return table((family.axis, "measured", "reference", "diff", "verdict"), rows, right=" rrr")
+
+
+def _has_nothing(result: CaseResult) -> bool:
+    is_absent = result.measurement is None and result.reference is None
+    return is_absent and result.status in (Verdict.SKIPPED, Verdict.NOT_MEASURED)
+
+
+def _topologies(members: Iterable[CaseResult]) -> str:
+    by_word: dict[str, list[str]] = {}
+    for result in members:
+        by_word.setdefault(result.status.value, []).append(str(result.case.topology))
+    return "; ".join(f"{', '.join(topologies)} {word}" for word, topologies in by_word.items())
+
+
+def _reference(members: Sequence[CaseResult]) -> Iterator[CaseResult]:
+    """Yield the reference topology, where it was measured for the others alone."""
+    over = next(filter(None, (result.reference for result in members)), None)
+    case = members[0].case.reference
+    if over is not None and case is not None and case not in {one.case for one in members}:
+        yield CaseResult(case=case, measurement=over)
+
+
+def _matrix_rows(members: Sequence[CaseResult]) -> tuple[list[Cells], list[Cells]]:
+    """Make the rows metric by metric, each over all topologies: with a verdict, and without."""
+    names = max((list(result.metrics()) for result in members), key=len)
+    judged: dict[str, list[Cells]] = {name: [] for name in names}
+    recorded: dict[str, list[Cells]] = {}
+    for result in members:
+        known, verdicts, topology = result.metrics(), _verdicts_of(result), result.case.topology
+        for name in dict.fromkeys([*known, *verdicts]):
+            if name in known and known[name].metric.family:
+                continue
+            cells = metric_cells(result, name)
+            if name in verdicts:
+                place = str(topology), str(topology.world_size)
+                shown = (cells[heading] for heading in _MATRIX_CELLS)
+                row = [inline(cells["named"]), *place, *shown, verdicts[name]]
+                judged.setdefault(name, []).append(row)
+            elif known[name].median is not None:
+                shown = (cells[heading] for heading in _RECORDED_CELLS)
+                recorded.setdefault(name, []).append(
+                    [inline(cells["named"]), str(topology), *shown]
+                )
+    return list(chain(*judged.values())), list(chain(*recorded.values()))
+
+
+def _verdicts_of(result: CaseResult) -> dict[str, str]:
+    """Say the verdict on each judged metric; what was only measured for others has none."""
+    words, status = metric_words(result), result.status
+    if not words:
+        return {next(iter(result.metrics()), ""): _emphasized(status.value, status)}
+    if status in (Verdict.LOST, Verdict.NOT_MEASURED):
+        words = dict.fromkeys(words, (status.value, status))
+    return {name: _emphasized(*pair) for name, pair in words.items()}

@@ -1,0 +1,145 @@
+"""Texts in pieces, each with a role: a renderer escapes and marks a piece by its role alone.
+
+A plain string that becomes part of a text is ``UNTRUSTED``: who forgets to say a role shows too
+much escaping, never too little.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from pytest_dlperf.report import texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@unique
+class Role(Enum):
+    """What a piece is."""
+
+    WORD = "word"
+    """The package's own words."""
+    STRONG = "strong"
+    """Own words that a reader is to see first."""
+    NUMBER = "number"
+    CASE = "case"
+    """The id of a case of this session."""
+    CODE = "code"
+    """A name or value that is to be read letter by letter: an option, a package, a commit."""
+    UNTRUSTED = "untrusted"
+    """What a log, a host, a file or a person says."""
+
+
+class Piece(Struct, frozen=True):
+    """A part of a text, on one line."""
+
+    text: str
+    role: Role = Role.UNTRUSTED
+    address: str | None = None
+    """Where it links to; nothing but an address (``texts.address``)."""
+
+
+class Text(Struct, frozen=True):
+    """One line in pieces."""
+
+    pieces: tuple[Piece, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the line for a terminal: nothing in it can be obeyed."""
+        return texts.printable("".join(piece.text for piece in self.pieces))
+
+    def __bool__(self) -> bool:
+        """Whether it says anything."""
+        return any(piece.text for piece in self.pieces)
+
+    def cut(self, room: int) -> Text:
+        """Return the first columns, with dots where more follows."""
+        if texts.columns(str(self)) <= room:
+            return self
+        kept: list[Piece] = []
+        for piece in self.pieces:
+            shown = texts.cut(texts.printable(piece.text), room)
+            kept.append(Piece(shown, piece.role, piece.address))
+            room -= texts.columns(texts.printable(piece.text))
+            if room <= len("..."):
+                break
+        if not kept[-1].text.endswith("..."):
+            kept.append(Piece("...", Role.WORD))
+        return Text(tuple(kept))
+
+
+NOTHING: Final = Text()
+
+
+class Listing(Struct, frozen=True, kw_only=True):
+    """A head and what belongs to it, for as many lines as it takes."""
+
+    head: Text
+    pieces: tuple[Text, ...]
+
+
+def word(text: str) -> Piece:
+    """Return words of the package's own."""
+    return Piece(text, Role.WORD)
+
+
+def number(text: str) -> Piece:
+    """Return what was measured or counted, with its unit."""
+    return Piece(text, Role.NUMBER)
+
+
+def strong(text: str) -> Piece:
+    """Return words of the package's own that stand out."""
+    return Piece(text, Role.STRONG)
+
+
+def case(case_id: str) -> Piece:
+    """Return the id of a case of this session."""
+    return Piece(case_id, Role.CASE)
+
+
+def code(text: str) -> Piece:
+    """Return a name or value that is to be read letter by letter."""
+    return Piece(text, Role.CODE)
+
+
+def phrase(template: str, *values: Text | Piece | int | str) -> Text:
+    """Fill the ``{}`` of a sentence of the package's own.
+
+    An integer is a number, a string is untrusted.
+    """
+    first, *rest = template.split("{}")
+    pieces = [word(first)] if first else []
+    for value, following in zip(values, rest, strict=True):
+        pieces += _pieces(value)
+        pieces += [word(following)] if following else []
+    return Text(tuple(pieces))
+
+
+def join(separator: str, parts: Iterable[Text | Piece | str]) -> Text:
+    """Join texts; those that say nothing are left out."""
+    pieces: list[Piece] = []
+    for part in parts:
+        found = _pieces(part)
+        if any(piece.text for piece in found):
+            pieces += [word(separator), *found] if pieces else found
+    return Text(tuple(pieces))
+
+
+def cases_named(case_ids: Iterable[str], most: int) -> Text:
+    """Name the first cases, and count the others."""
+    every = list(case_ids)
+    shown = join(", ", map(case, every[:most]))
+    return phrase("{} and {} more", shown, len(every) - most) if len(every) > most else shown
+
+
+def _pieces(value: Text | Piece | int | str) -> list[Piece]:
+    if isinstance(value, Text):
+        return list(value.pieces)
+    if isinstance(value, Piece):
+        return [value]
+    return [Piece(str(value), Role.NUMBER if isinstance(value, int) else Role.UNTRUSTED)]

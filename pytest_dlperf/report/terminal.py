@@ -1,0 +1,302 @@
+"""The summary at the end of a session: a table of the cases, the worst first, and what counts."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from pytest_dlperf.model import numbers
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.metric import MEMBER
+from pytest_dlperf.model.results import CaseResult, merge
+from pytest_dlperf.report import texts
+from pytest_dlperf.report.case_status import case_counts, worst_first
+from pytest_dlperf.report.case_text import CaseText, has_failure
+from pytest_dlperf.report.figures import (
+    CHANGE_HEADINGS,
+    FIGURES,
+    change_row,
+    decisive,
+    difference_percent,
+)
+from pytest_dlperf.report.pieces import Listing
+from pytest_dlperf.report.remarks import (
+    absences,
+    is_only_skipped,
+    left_out_logs,
+    scaling,
+    suspicion_lines,
+)
+from pytest_dlperf.report.report import Line, Report
+from pytest_dlperf.report.tables import aligned, listed, stacked, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pytest_dlperf.model.judgement import Judgement
+    from pytest_dlperf.model.results import IgnoredLog, TestRecord
+    from pytest_dlperf.report.case_text import Row
+    from pytest_dlperf.report.report import Note, TestStatus
+    from pytest_dlperf.report.session import Night
+
+LETTERS: Final = {
+    Verdict.IMPROVED: "+",
+    Verdict.ENVIRONMENT_SHIFT: "~",
+    Verdict.NOT_STARTED: "~",
+    Verdict.REGRESSED: "R",
+    Verdict.INCONCLUSIVE: "?",
+    Verdict.NO_BASELINE: "N",
+    Verdict.HUNG: "H",
+    Verdict.INVALID: "I",
+}
+"""What pytest prints for a test that ran, by its verdict; for the others what it always prints."""
+_RAN: Final = ("passed", "failed", "xfailed", "xpassed")
+
+REASONS_SHOWN: Final = 3
+"""Different reasons for skipped cases that a session tells that is not asked for all."""
+
+_LEAVE_OUT: Final = ("mean", "spread", "runs", "of ideal", "unit", "reference", "sees")
+"""What makes room for the rest, the least important first."""
+_LEFT: Final = ("case", "metric", "unit", "verdict")
+_LEGEND: Final = "sees: the minimum detectable change (9 times out of 10)"
+
+
+class TerminalReport(Report):
+    """A word for each test, and a summary at the session's end."""
+
+    name = "summary"
+
+    def __init__(self, config: Any, *, strict: bool) -> None:
+        """Take pytest's configuration, which knows the terminal."""
+        self._config = config
+        self._strict = strict
+
+    def status(self, record: TestRecord, given: TestStatus) -> TestStatus:
+        """Return the verdict instead of "passed" or "failed", with ``-v`` the number too."""
+        return verdict_status(record, given, strict=self._strict)
+
+    def summary(self, night: Night, notes: Sequence[Note]) -> Iterator[Line]:
+        """Return what the session has come to, the table of its cases, the notes, the counts."""
+        results = night.results
+        cases, strict = results.cases, results.strict
+        width = self._config.get_terminal_writer().fullwidth
+        verbosity = self._config.get_verbosity()
+        option = self._config.option
+        has_failures = option.tbstyle not in ("no", "line") and not option.no_summary
+        worst = _worst_colour(cases, strict=strict, interrupted=results.interrupted)
+        # Of a session in order, as the one before it, the counts say as much.
+        if verbosity >= 0 and (worst != "green" or night.recovered):
+            for line in wrapped(str(night.sentence), width, indent=4):
+                yield Line(line, ("bold", worst))
+            for one in map(str, (night.advice, *night.recovered)):
+                yield from map(Line, wrapped(one, width, indent=4))
+        yield from summary_lines(
+            cases,
+            results.ignored_logs,
+            tonight=results.started,
+            width=width,
+            verbosity=verbosity,
+            strict=strict,
+            with_failures=verbosity > 0 or not has_failures,
+        )
+        if verbosity >= 0:
+            for text in suspicion_lines(cases):
+                yield from map(Line, wrapped(text, width, indent=4))
+        yield from note_lines(notes, width=width if sys.stdout.isatty() else None)
+        changes = results.baseline_changes
+        # First numbers stand in the table above.
+        if verbosity > 0 or any(change.old is not None for change in changes):
+            rows = [CHANGE_HEADINGS, *map(change_row, changes)]
+            yield from map(Line, aligned(rows, "lllrrrll"))
+        yield counts_line(cases, notes, strict=strict, interrupted=results.interrupted)
+
+
+def verdict_status(record: TestRecord, given: TestStatus, *, strict: bool) -> TestStatus:
+    """Say a test's verdict. Its category stays what it is, and with it all that pytest counts."""
+    if given.category not in _RAN or not given.letter:
+        return given  # the setup of a test that goes on, a repetition, what others invent
+    judgement = decisive(record)
+    number = _number(record, judgement)
+    if judgement is None or judgement.verdict is Verdict.SKIPPED:
+        is_skip = judgement is not None and given.category == "failed"
+        return replace(given, word=f"{given.word}{' (skipped)' if is_skip else number}")
+    passes = judgement.passes(strict=strict)
+    if passes and given.category == "failed":
+        return replace(given, word=f"{given.word}{number}")  # the test failed, not its number
+    status = judgement.status
+    if given.category in ("xfailed", "xpassed"):
+        word, letter = (
+            f"{given.word}{'' if passes else f' {judgement.verdict.value}'}",
+            given.letter,
+        )
+        colour = "red" if strict and not passes else "yellow"
+    else:
+        word = given.word if status is Verdict.PASS else status.value.upper()
+        letter = LETTERS.get(status, given.letter)
+        # A number that was given up for another is good, and still worth a look.
+        is_good = status.is_good and status is not Verdict.ACCEPTED
+        colour = ("green" if is_good else "yellow") if passes else "red"
+    return replace(given, letter=letter, word=f"{word}{number}", markup=(colour,))
+
+
+def _number(record: TestRecord, judgement: Judgement | None) -> str:
+    """Write what was measured and how far it lies from what it was held against, if anything."""
+    if judgement is None:
+        known = merge(CaseResult(case=record.case), record).metrics().get(record.metric)
+        is_known = known is not None and known.median is not None
+        return f" {numbers.quantity(known.median, known.metric.unit)}" if known and is_known else ""
+    if judgement.measured is None:
+        return ""
+    difference = difference_percent(judgement)
+    told = "" if difference is None else f" {numbers.signed_percent(difference)}"
+    return f" {numbers.quantity(judgement.measured, judgement.metric.unit)}{told}"
+
+
+def note_lines(notes: Iterable[Note], *, width: int | None = None) -> Iterator[Line]:
+    """Say what was written and what could not be; a line each where no width is given."""
+    for note in notes:
+        markup = ("red",) if note.is_bad else ()
+        text = texts.printable(note.text)
+        for line in [text] if width is None else wrapped(text, width, indent=4):
+            yield Line(line, markup)
+
+
+def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
+    results: Sequence[CaseResult],
+    ignored_logs: Sequence[IgnoredLog],
+    *,
+    tonight: str,
+    width: int,
+    verbosity: int = 0,
+    strict: bool = False,
+    with_failures: bool = True,
+) -> Iterator[Line]:
+    """Yield the table of the measured cases, their scaling, what others lack, the logs left out.
+
+    ``verbosity`` -1 has the cases that are not good, without their runs; 0 every measured case,
+    with the runs of what is not good; 1 every judged metric; -2 nothing. In a ``strict`` session
+    a skipped case is as bad as one that failed. ``tonight`` is when the session began, ISO 8601.
+    Without ``with_failures`` what a failure's message says above is not said again below its row.
+    """
+    judged = [result for result in results if result.judgements or result.measurement]
+    skipped = [result for result in judged if is_only_skipped(result)]
+    is_in_table = strict or verbosity > 0
+    shown = worst_first(r for r in judged if is_in_table or not is_only_skipped(r))
+    if verbosity < 0:
+        shown = [r for r in shown if not r.status.is_good] if verbosity == -1 else []
+    if shown:
+        said = [CaseText(result, tonight) for result in shown]
+        yield from _table(
+            said, width, strict=strict, verbosity=verbosity, with_failures=with_failures
+        )
+    if verbosity >= 0:
+        for one in scaling(results):
+            yield from map(Line, listed(str(one.head), _pieces(one), width))
+        reasons = absences(skipped, [Verdict.SKIPPED], most=1)
+        with_all = verbosity > 0 or len(skipped) == len(results)
+        for text in reasons if with_all else reasons[:REASONS_SHOWN]:
+            yield from (Line(line, ("yellow",)) for line in wrapped(str(text), width, indent=4))
+        more = len(reasons) - REASONS_SHOWN
+        if not with_all and more > 0:
+            yield Line(f"  … and {more} more reasons; -rs shows all", ("yellow",))
+        for at, line in enumerate(left_out_logs(ignored_logs)):
+            yield Line(line, () if at else ("yellow",))
+
+
+def _table(
+    cases: Sequence[CaseText], width: int, *, strict: bool, verbosity: int, with_failures: bool
+) -> Iterator[Line]:
+    every, is_short = verbosity > 0, verbosity < 0
+    rows_of = [case.rows(every=every) for case in cases]
+    ids = (case.result.case.id for case in cases)
+    (head, *lines), legend = _case_table(zip(ids, rows_of, strict=True), width)
+    yield from (Line(text, ("bold",)) for text in head)
+    left = iter(lines)
+    for case, rows in zip(cases, rows_of, strict=True):
+        for row, lines_of_row in zip(rows, left):  # noqa: B905 - the lines of the next stay
+            yield from (Line(text, (_colour(row.status, strict=strict),)) for text in lines_of_row)
+        kept = [r for r in rows if with_failures or not has_failure(case.result, r, strict=strict)]
+        for one in () if is_short else case.below(kept, every=every):
+            if isinstance(one, Listing):
+                told = listed(f"    {one.head}", _pieces(one), width)
+            else:
+                told = [f"    {one}"]
+            for text in told:
+                yield from map(Line, wrapped(text, width, indent=6))
+    if legend and not is_short:
+        yield from (Line(line, ("light",)) for line in wrapped(legend, width, indent=4))
+
+
+def _case_table(
+    cases: Iterable[tuple[str, Sequence[Row]]], width: int
+) -> tuple[list[tuple[str, ...]], str]:
+    """Lay out the head and each row, in as many columns as there is room for, and a legend.
+
+    A case's id stands in the first of its rows, or above them where they are wide.
+    """
+    rows = [
+        {**row.cells, "case": "" if number else case_id}
+        for case_id, of_case in cases
+        for number, row in enumerate(of_case)
+    ]
+    shown = [name for name in FIGURES if any(row[name] != numbers.ABSENT for row in rows)]
+    units: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row["unit"] != numbers.ABSENT:
+            units.setdefault(row["metric"].partition(MEMBER)[0], {})[row["unit"]] = None
+    if len({unit for of_metric in units.values() for unit in of_metric}) == 1:
+        shown.remove("unit")
+    lines, kept = _fitting(rows, shown, width)
+    legend = []
+    if "unit" not in kept and any(unit for of_metric in units.values() for unit in of_metric):
+        told = (f"{metric} in {' or '.join(of_metric)}" for metric, of_metric in units.items())
+        legend.append(", ".join(told))
+    legend += [_LEGEND] * ("sees" in kept)
+    return lines, "; ".join(legend)
+
+
+def _fitting(
+    rows: Sequence[dict[str, str]], shown: Sequence[str], width: int
+) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Leave out columns until a row is a line; if none is left to go, give the case its own."""
+    kept = ["case", *shown, "verdict"]
+    for name in ("", *_LEAVE_OUT):
+        kept = [other for other in kept if other != name]
+        align = "".join("l" if column in _LEFT else "r" for column in kept)
+        cells = [kept, *([row[column] for column in kept] for row in rows)]
+        lines = stacked(cells, align, names=1, width=width)
+        if len(lines[0]) == 1:
+            break
+    return lines, kept
+
+
+def _pieces(listing: Listing) -> Iterator[str]:
+    return (f" {piece}" for piece in listing.pieces)
+
+
+def _worst_colour(results: Iterable[CaseResult], *, strict: bool, interrupted: bool) -> str:
+    colours = {_colour(result.status, strict=strict) for result in results}
+    colours |= {"yellow"} if interrupted else set()
+    return next(colour for colour in ("red", "yellow", "green") if colour in colours)
+
+
+def _colour(status: Verdict, *, strict: bool) -> str:
+    if status.fails(strict=strict):
+        return "red"
+    return "green" if status.is_good else "yellow"
+
+
+def counts_line(
+    results: Sequence[CaseResult],
+    notes: Iterable[Note] = (),
+    *,
+    strict: bool = False,
+    interrupted: bool = False,
+) -> Line:
+    """Count the cases per status, and name other faults; ``interrupted`` is never green."""
+    faults = [note.text.partition(":")[0] for note in notes if note.is_bad]
+    worst = "red" if faults else _worst_colour(results, strict=strict, interrupted=interrupted)
+    text = case_counts(results, faults, strict=strict, interrupted=interrupted)
+    return Line(text, ("bold", worst))
