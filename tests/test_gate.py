@@ -84,7 +84,7 @@ def test_without_a_baseline_nothing_passes():
     judgement = judge(measured(1000), None)
     assert judgement.verdict is Verdict.NO_BASELINE
     assert judgement.measured == 1000
-    assert judgement.rule is None
+    assert judgement.decision is None
 
 
 @pytest.mark.parametrize(
@@ -134,55 +134,57 @@ def test_a_speedup_needs_a_baseline_of_its_own_and_one_of_what_it_is_over():
 def test_the_tolerance_tells_what_it_sees_by_the_runs_of_both_sides():
     known = replace(BASELINE, runs=dict(enumerate(EVEN, 1)))
     judgement = judge(measured(*EVEN), known)
-    assert judgement.rule is RuleName.TOLERANCE
-    assert judgement.tolerance_percent == 5
+    assert judgement.decision.rule is RuleName.TOLERANCE
+    assert judgement.decision.tolerance_percent == 5
     # Two medians of five runs each, which differ by 1.2 %: an error of 0.90 %, known by eight
     # differences: 1.40 and 2.31 errors take the place of 1.28 and 1.96.
-    assert judgement.min_detectable_percent == pytest.approx(5 + 1.40 * 0.90, abs=0.02)
-    assert judgement.interval_percent == pytest.approx((-2.08, 2.08), abs=0.02)
-    assert judgement.false_alarm is not None
-    assert judgement.false_alarm < 0.001
+    assert judgement.decision.min_detectable_percent == pytest.approx(5 + 1.40 * 0.90, abs=0.02)
+    assert judgement.decision.interval_percent == pytest.approx((-2.08, 2.08), abs=0.02)
+    assert judgement.decision.false_alarm is not None
+    assert judgement.decision.false_alarm < 0.001
     noisy = replace(known, runs={1: 900.0, 2: 950.0, 3: 1000.0, 4: 1050.0, 5: 1100.0})
-    assert 0.1 < (judge(measured(1000), noisy).false_alarm or 0) < 0.4
+    assert 0.1 < (judge(measured(1000), noisy).decision.false_alarm or 0) < 0.4
 
 
 def test_the_tolerance_tells_what_it_sees_by_tonight_where_the_baseline_cannot():
     judgement = judge(measured(*EVEN))
     # Known by four differences only.
-    assert judgement.min_detectable_percent == pytest.approx(5 + 1.53 * 0.90, abs=0.02)
+    assert judgement.decision.min_detectable_percent == pytest.approx(5 + 1.53 * 0.90, abs=0.02)
 
 
 def test_a_baseline_of_many_runs_tells_the_noise_alone():
     many = replace(lasting(1000), tolerance_percent=11.0)
     for tonight in (EVEN, [1000.0] * 5):
         judgement = judge(measured(*tonight), many)
-        assert judgement.rule is RuleName.TOLERANCE
-        assert judgement.min_detectable_percent == pytest.approx(11 + 1.31 * 0.90, abs=0.02)
+        assert judgement.decision.rule is RuleName.TOLERANCE
+        assert judgement.decision.min_detectable_percent == pytest.approx(
+            11 + 1.31 * 0.90, abs=0.02
+        )
 
 
 def test_no_interval_tells_of_a_loss_of_more_than_all():
     judgement = judge(measured(20.0, 500.0, 1500.0))
     assert judgement.verdict is Verdict.REGRESSED
-    assert (judgement.interval_percent or (0, 0))[0] == -100
+    assert (judgement.decision.interval_percent or (0, 0))[0] == -100
 
 
 def test_a_number_without_runs_is_taken_for_the_median_of_five_at_most():
     few, many = (judge(measured(*EVEN * times)) for times in (1, 4))
     # Twenty runs tonight take their own half of the error away, not the accepted number's.
-    assert (few.interval_percent or (0, 0))[1] == pytest.approx(2.78 * 0.90, abs=0.02)
-    assert (many.interval_percent or (0, 0))[1] == pytest.approx(2.09 * 0.66, abs=0.02)
+    assert (few.decision.interval_percent or (0, 0))[1] == pytest.approx(2.78 * 0.90, abs=0.02)
+    assert (many.decision.interval_percent or (0, 0))[1] == pytest.approx(2.09 * 0.66, abs=0.02)
 
 
 def test_a_run_that_is_an_accident_does_not_blur_what_is_seen():
     judgement = judge(measured(*EVEN[:4], 300.0), replace(BASELINE, runs=dict(enumerate(EVEN, 1))))
-    assert (judgement.min_detectable_percent or 0) < 6.5
+    assert (judgement.decision.min_detectable_percent or 0) < 6.5
 
 
 def test_what_too_few_runs_cannot_tell_is_left_open():
     judgement = judge(measured(1000, 1001))
-    assert judgement.min_detectable_percent is None
-    assert judgement.interval_percent is None
-    assert judgement.false_alarm is None
+    assert judgement.decision.min_detectable_percent is None
+    assert judgement.decision.interval_percent is None
+    assert judgement.decision.false_alarm is None
 
 
 def test_medians_are_rounded_as_their_estimator_rounds():
@@ -195,13 +197,13 @@ def test_medians_are_rounded_as_their_estimator_rounds():
 
 def test_many_sessions_are_judged_by_the_sequential_rule():
     judgement = judge(measured(*[1030.0] * 7), SEQUENTIAL)
-    assert judgement.rule is RuleName.SEQUENTIAL
+    assert judgement.decision.rule is RuleName.SEQUENTIAL
     assert judgement.verdict is Verdict.REGRESSED
     assert (judgement.measured, judgement.accepted) == (1030.0, 1000.0)
-    assert judgement.reference == pytest.approx(1060)
-    assert judgement.difference_percent == pytest.approx(-2.83, abs=0.01)
+    assert judgement.decision.reference == pytest.approx(1060)
+    assert judgement.decision.difference_percent == pytest.approx(-2.83, abs=0.01)
     forced = judge_by(measured(1030.0), SEQUENTIAL, tolerance_percent=5, forced=RuleName.TOLERANCE)
-    assert (forced.verdict, forced.reference) == (Verdict.PASS, 1000.0)
+    assert (forced.verdict, forced.decision.reference) == (Verdict.PASS, 1000.0)
 
 
 # ----------------------------------------------------------------------- machine, software
@@ -216,7 +218,7 @@ def test_fewer_runs_to_be_had_let_less_be_seen():
     seen = {
         available: judge(
             replace(measured(*EVEN[1:4]), available_runs=available), lasting(1000)
-        ).min_detectable_percent
+        ).decision.min_detectable_percent
         for available in (3, 5, 9, 30, None)
     }
     assert seen[9] == seen[30] == seen[None] == pytest.approx(2.70, abs=0.1)
@@ -281,12 +283,12 @@ def speedup_of(
 
 def test_a_speedup_of_two_lasting_ends_is_judged_by_the_sequential_rule():
     judgement = speedup_of(8000, 1000)
-    assert (judgement.verdict, judgement.rule) == (Verdict.PASS, RuleName.SEQUENTIAL)
+    assert (judgement.verdict, judgement.decision.rule) == (Verdict.PASS, RuleName.SEQUENTIAL)
     assert judgement.measured == 8.0
     # Errors of both ends: more than one end's 2 % is needed.
-    assert judgement.tolerance_percent == pytest.approx(2.11, abs=0.02)
-    assert 0.0006 < (judgement.false_alarm or 0) < 0.002
-    low, high = judgement.interval_percent or (0, 0)
+    assert judgement.decision.tolerance_percent == pytest.approx(2.11, abs=0.02)
+    assert 0.0006 < (judgement.decision.false_alarm or 0) < 0.002
+    low, high = judgement.decision.interval_percent or (0, 0)
     assert low == pytest.approx(-high)
     assert speedup_of(7700, 1000).verdict is Verdict.REGRESSED
     assert speedup_of(7900, 1000).verdict is Verdict.PASS
@@ -306,13 +308,13 @@ def test_a_speedup_with_one_lasting_end_has_the_errors_of_two_medians(lasting_en
     judgement = judge_speedup(
         measured(*runs[0]), measured(*runs[1]), many, single, tolerance_percent=5
     )
-    assert judgement.rule is RuleName.TOLERANCE
+    assert judgement.decision.rule is RuleName.TOLERANCE
     # Each end 0.90 % as above; 29 and 8 differences, together some 13.
-    assert judgement.min_detectable_percent == pytest.approx(5 + 1.35 * 1.27, abs=0.08)
+    assert judgement.decision.min_detectable_percent == pytest.approx(5 + 1.35 * 1.27, abs=0.08)
 
 
 def test_a_speedup_with_one_lasting_end_is_judged_by_the_tolerance():
-    assert speedup_of(7700, 1000, single_known=BASELINE).rule is RuleName.TOLERANCE
+    assert speedup_of(7700, 1000, single_known=BASELINE).decision.rule is RuleName.TOLERANCE
     assert speedup_of(7700, 1000, single_known=None).verdict is Verdict.PASS
 
 
@@ -323,9 +325,9 @@ def test_a_speedup_that_crept_away_from_the_accepted_one_is_regressed():
         "drift: the last 6 sessions pass, but tonight lies 7.0 % below the speedup accepted, "
         "8.60 x; allowed are 5.0 %"
     )
-    assert (judgement.accepted, judgement.reference) == (8.6, 8.6)
-    assert judgement.difference_percent == pytest.approx(-6.98, abs=0.01)
-    assert judgement.tolerance_percent == pytest.approx(5)
+    assert (judgement.accepted, judgement.decision.reference) == (8.6, 8.6)
+    assert judgement.decision.difference_percent == pytest.approx(-6.98, abs=0.01)
+    assert judgement.decision.tolerance_percent == pytest.approx(5)
 
 
 def test_both_ends_are_shown_beside_every_speedup():
@@ -438,8 +440,8 @@ def test_more_than_all_can_be_lost_of_what_is_better_the_lower():
         judge(measured(*runs, metric=metric), accepted((), number=900.0, metric=metric))
         for metric in (METRIC, TIME)
     ]
-    assert seen[0].min_detectable_percent == 100
-    assert (seen[1].min_detectable_percent or 0) > 100
+    assert seen[0].decision.min_detectable_percent == 100
+    assert (seen[1].decision.min_detectable_percent or 0) > 100
 
 
 # ------------------------------------------------------------------------ what does not differ
@@ -451,17 +453,20 @@ ALIKE = accepted([23456.0, 23456.0, 23456.5], metric=MEMORY)
 def test_what_does_not_differ_is_judged_from_one_run_by_its_tolerance():
     for level, verdict in ((1.0, Verdict.PASS), (1.06, Verdict.REGRESSED), (0.9, Verdict.IMPROVED)):
         judgement = judge(measured(23456.0 * level, metric=MEMORY), ALIKE)
-        assert (judgement.verdict, judgement.rule) == (verdict, RuleName.TOLERANCE)
+        assert (judgement.verdict, judgement.decision.rule) == (verdict, RuleName.TOLERANCE)
         assert "one run is enough" in judgement.notes[0]
-        assert (judgement.false_alarm, judgement.min_detectable_percent) == (0.0, 5.0)
+        assert (judgement.decision.false_alarm, judgement.decision.min_detectable_percent) == (
+            0.0,
+            5.0,
+        )
 
 
 def test_what_differs_tonight_alone_is_told_and_judged_by_its_own_noise():
     judgement = judge(measured(23456.0, 23000.0, 23456.0, 24000.0, metric=MEMORY), ALIKE)
     assert judgement.verdict is Verdict.PASS
     assert "4.35 % apart" in judgement.notes[0]
-    assert (judgement.min_detectable_percent or 0) > 6
-    assert judgement.false_alarm
+    assert (judgement.decision.min_detectable_percent or 0) > 6
+    assert judgement.decision.false_alarm
 
 
 # --------------------------------------------------------------------- missing, sanity, zero

@@ -121,10 +121,10 @@ def test_a_night_in_the_worse_of_two_groups_is_held_against_that(metric, worse_n
 
 def test_what_is_seen_is_more_than_the_distance_of_two_groups_of_nights():
     sessions = [scaled(0.97)] * 3 + [scaled(1.0)] * 3
-    seen = judged(sessions, scaled(1.0)).min_detectable_percent
+    seen = judged(sessions, scaled(1.0)).decision.min_detectable_percent
     assert seen is not None
     assert 5.0 < seen < 5.5
-    in_the_worse = judged(sessions, scaled(0.97) * 2).min_detectable_percent
+    in_the_worse = judged(sessions, scaled(0.97) * 2).decision.min_detectable_percent
     assert in_the_worse is not None
     assert in_the_worse < 2.5
 
@@ -138,7 +138,7 @@ def test_a_loss_between_two_groups_of_nights_is_found():
 def test_one_session_far_from_the_others_does_not_count():
     sessions = [scaled(1.0)] * 3 + [scaled(0.95)] + [scaled(1.0)] * 2
     judgement = judged(sessions, scaled(1.0))
-    assert judgement.reference == pytest.approx(1000.0)
+    assert judgement.decision.reference == pytest.approx(1000.0)
     told = "an accepted session lies -5.0 % from the others, and does not count"
     assert told in judgement.standing_notes
     assert judged(sessions, scaled(0.97) * 2).verdict is Verdict.REGRESSED
@@ -151,7 +151,7 @@ def test_a_baseline_too_small_without_its_far_session_is_judged_by_the_tolerance
     night = judged([known[0], scaled(0.955)[:runs], *known[1:]], scaled(1.0))
     assert night.verdict is Verdict.PASS
     is_enough = sum(map(len, known)) >= 20
-    assert night.rule is (RuleName.SEQUENTIAL if is_enough else RuleName.TOLERANCE)
+    assert night.decision.rule is (RuleName.SEQUENTIAL if is_enough else RuleName.TOLERANCE)
 
 
 def test_nights_that_differ_evenly_are_no_two_groups():
@@ -216,11 +216,11 @@ def test_a_group_of_nights_that_misses_the_accepted_number_is_drift_and_claimed(
     assert bad.verdict is Verdict.REGRESSED
     assert str(bad.reason).startswith("drift")
     for night in (good, bad):
-        assert night.false_alarm == pytest.approx(0.5, abs=0.05)
+        assert night.decision.false_alarm == pytest.approx(0.5, abs=0.05)
     nearer = judged([scaled(1.0), scaled(0.97)] * 3, scaled(0.97) * 2)
     assert nearer.verdict is Verdict.PASS
-    assert nearer.false_alarm is not None
-    assert nearer.false_alarm < 0.05
+    assert nearer.decision.false_alarm is not None
+    assert nearer.decision.false_alarm < 0.05
 
 
 @pytest.mark.parametrize(("deviations", "is_told"), [(1.0, False), (2.0, False), (4.0, True)])
@@ -236,9 +236,9 @@ def test_a_tolerance_too_small_for_the_runs_is_told_when_they_are_accepted(devia
 
 def test_noisy_sessions_do_not_keep_a_case_undecided():
     noisy = [700.0, *TIGHT[1:4], 650.0]
-    assert judged([scaled(1.0)] * 2 + [noisy] * 4, scaled(1.0)).rule is RuleName.TOLERANCE
+    assert judged([scaled(1.0)] * 2 + [noisy] * 4, scaled(1.0)).decision.rule is RuleName.TOLERANCE
     mostly_quiet = [scaled(1.0)] * 2 + [noisy] * 2 + [scaled(1.0)] * 2
-    assert judged(mostly_quiet, scaled(1.0)).rule is RuleName.SEQUENTIAL
+    assert judged(mostly_quiet, scaled(1.0)).decision.rule is RuleName.SEQUENTIAL
     assert judged([noisy] * 6, scaled(1.0)).verdict is Verdict.INCONCLUSIVE
 
 

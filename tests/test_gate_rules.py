@@ -168,7 +168,7 @@ def test_the_rule_that_asked_for_the_runs_is_the_one_that_judges_them(level):
     asked = rule.decide(values, is_last=False)
     judged = judge(measured(*values), baseline(), tolerance_percent=5.0)
     assert judged.verdict is asked.verdict
-    assert judged.min_detectable_percent == asked.min_detectable_percent
+    assert judged.decision.min_detectable_percent == asked.min_detectable_percent
     assert (judged.verdict is Verdict.REGRESSED) == (level < 975)
 
 

@@ -196,7 +196,7 @@ def test_a_small_loss_is_an_alarm_once_the_control_arm_confirms_it():
 )
 def test_a_small_loss_that_nothing_could_confirm_is_no_alarm(silent):
     found = small_loss(AFTER_FAIL, silent)
-    assert (found.verdict, found.tolerance_percent) == (Verdict.PASS, 2.0)
+    assert (found.verdict, found.decision.tolerance_percent) == (Verdict.PASS, 2.0)
     assert found.notes[-1] == silent.problem or "control arm is inconclusive" in found.notes[-1]
     # A larger one is, and so is what the entry itself does not tolerate.
     assert small_loss(AFTER_FAIL, silent, level=970.0).verdict is Verdict.REGRESSED

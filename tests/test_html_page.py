@@ -462,8 +462,8 @@ def test_of_three_years_of_nights_the_last_are_drawn(plenty):
 def test_the_numbers_of_a_row_agree_and_the_rules_view_is_told(plenty):
     result = of(plenty, SLOWER)
     judged = result.judgements[THROUGHPUT]
-    held, measured = judged.reference, judged.measured
-    assert held is not None
+    assert judged.decision is not None
+    held, measured = judged.decision.reference, judged.measured
     assert measured is not None
     judged = make.decided(judged, difference_percent=-9.9)
     told = replace(result, judgements={THROUGHPUT: judged})

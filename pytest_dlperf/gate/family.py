@@ -38,7 +38,7 @@ def badness(judgement: Judgement) -> tuple[bool, int, float]:
 
 
 def _described(judgement: Judgement) -> str:
-    metric, difference = judgement.metric, judgement.difference_percent
+    metric, decision = judgement.metric, judgement.decision
     name = metric.member_words or metric.name
-    far = "" if difference is None else f" {numbers.signed_percent(difference)}"
+    far = f" {numbers.signed_percent(decision.difference_percent)}" if decision else ""
     return f"{name} ({judgement.verdict.value}{far})"

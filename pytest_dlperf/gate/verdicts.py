@@ -384,8 +384,9 @@ def is_outside_tolerance(judgement: Judgement, tolerance_percent: float) -> bool
     if judgement.verdict is not Verdict.IMPROVED:
         is_open = judgement.verdict is Verdict.INCONCLUSIVE
         return is_open and is_unlikely_gain(measured, accepted, judgement.metric)
-    allowed = max(tolerance_percent, judgement.tolerance_percent or 0.0) / 100
-    return better.is_worse(better.changed(accepted, allowed), measured)
+    decision = judgement.decision
+    allowed = max(tolerance_percent, decision.tolerance_percent if decision else 0.0)
+    return better.is_worse(better.changed(accepted, allowed / 100), measured)
 
 
 def why_not_added(judgement: Judgement, gate_input: GateInput) -> str | None:
@@ -401,7 +402,8 @@ def why_not_added(judgement: Judgement, gate_input: GateInput) -> str | None:
         return "it is worse by the rule that its baseline allows"
     runs = gate_input.case.measurement.samples(gate_input.metric.name).values
     # The larger of what the case allows and what the rule allowed tonight.
-    allowed = max(tolerance, judgement.tolerance_percent or 0.0)
+    decision = judgement.decision
+    allowed = max(tolerance, decision.tolerance_percent if decision else 0.0)
     scattered = why_too_scattered(runs, tolerance_percent=allowed)
     return scattered or why_noisier(runs, baseline.rolling)
 

@@ -29,7 +29,8 @@ def weighed(judgement: Judgement, companions: Sequence[Companion]) -> tuple[Comp
     which one depends on the other, as a network's does on processors.
     """
     slower = {one.case_id: _slower(one) for one in companions if _is_worse(one)}
-    own = _log_ratio(judgement.loss_percent, judgement.difference_percent)
+    decision = judgement.decision
+    own = _log_ratio(judgement.loss_percent, decision.difference_percent if decision else None)
     least = _SHARE * max([own, *slower.values()])
     blamed = next((name for name, ratio in slower.items() if ratio >= least), None)
     return tuple(replace(one, is_blamed=one.case_id == blamed) for one in companions)

@@ -119,7 +119,7 @@ class _Search:
     def explanation(self) -> Explanation | None:
         """Put together what is known; ``None`` without a session to compare with."""
         judgement, now = self._judgement, self._now
-        is_level = judgement.verdict.is_change and judgement.measured and judgement.reference
+        is_level = judgement.verdict.is_change and judgement.measured and judgement.decision
         change = self._change_of_level() if is_level else self._first_broken()
         if change.since is now and not self._is_seamless(change.last_good, now):
             change = change._replace(since=None)
@@ -190,7 +190,8 @@ class _Search:
     def _change_of_level(self) -> _Change:
         """Find the first session at tonight's level since the last one known to be good."""
         judgement = self._judgement
-        levels = Levels(judgement.reference or 0.0, judgement.measured or 0.0)
+        reference = judgement.decision.reference if judgement.decision else 0.0
+        levels = Levels(reference, judgement.measured or 0.0)
         known = self._comparable_sessions()
         good = self._last_accepted(known)
         if good is not None:

@@ -59,13 +59,13 @@ def has_moved(judgement: Judgement) -> bool:
 
     A control arm may show a loss where it is not; the history has no control arm of other nights.
     """
-    measured, reference = judgement.measured, judgement.reference
+    measured, decision = judgement.measured, judgement.decision
     better, verdict = judgement.metric.better, judgement.verdict
     if verdict is Verdict.INCONCLUSIVE:
         return True
-    if measured is None or reference is None or better is None or measured == reference:
+    if measured is None or decision is None or better is None or measured == decision.reference:
         return False
-    gained = (measured > reference) == (better.sign > 0)
+    gained = (measured > decision.reference) == (better.sign > 0)
     return verdict is Verdict.ENVIRONMENT_SHIFT or gained == (verdict is Verdict.IMPROVED)
 
 

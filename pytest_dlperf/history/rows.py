@@ -91,6 +91,7 @@ def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterat
             raise ValueError(f"the numbers of {name} of {result.case.id} are too large for a mean")
         accepted, judgement, metric = found.accepted, found.judgement, found.metric
         acceptance = accepted.acceptance if accepted else None
+        decision = judgement.decision if judgement else None
         # A ratio has no runs of its own: these are those of the metric it is taken of.
         key = metric.ratio_of or name
         values = [run.metrics[key] for run in runs if key in run.metrics]
@@ -115,9 +116,9 @@ def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterat
             "accepted_by": text(acceptance.by) if acceptance else None,
             "accepted_commit": text(acceptance.commit) if acceptance else None,
             "verdict": _verdict(result, found),
-            "reference": judgement.reference if judgement else None,
-            "difference_percent": judgement.difference_percent if judgement else None,
-            "tolerance_percent": judgement.tolerance_percent if judgement else None,
+            "reference": decision.reference if decision else None,
+            "difference_percent": decision.difference_percent if decision else None,
+            "tolerance_percent": decision.tolerance_percent if decision else None,
         }
 
 

@@ -154,43 +154,10 @@ class Judgement(Struct, frozen=True, kw_only=True):
     @property
     def loss_percent(self) -> float | None:
         """By how much tonight is worse than the reference; negative: better."""
-        difference, better = self.difference_percent, self.metric.better
-        return None if difference is None or better is None else -better.sign * difference
-
-    @property
-    def rule(self) -> RuleName | None:
-        """The rule that decided; this and the next ones are ``None`` without a decision."""
-        return self.decision.rule if self.decision else None
-
-    @property
-    def reference(self) -> float | None:
-        """What tonight is held against."""
-        return self.decision.reference if self.decision else None
-
-    @property
-    def difference_percent(self) -> float | None:
-        """How far tonight lies above the reference."""
-        return self.decision.difference_percent if self.decision else None
-
-    @property
-    def interval_percent(self) -> tuple[float, float] | None:
-        """The 95 % interval of the difference."""
-        return self.decision.interval_percent if self.decision else None
-
-    @property
-    def tolerance_percent(self) -> float | None:
-        """The largest loss that passes."""
-        return self.decision.tolerance_percent if self.decision else None
-
-    @property
-    def min_detectable_percent(self) -> float | None:
-        """The smallest loss that the rule finds nine times out of ten."""
-        return self.decision.min_detectable_percent if self.decision else None
-
-    @property
-    def false_alarm(self) -> float | None:
-        """Probability of an alarm when nothing has changed."""
-        return self.decision.false_alarm if self.decision else None
+        decision, better = self.decision, self.metric.better
+        if decision is None or better is None:
+            return None
+        return -better.sign * decision.difference_percent
 
     @property
     def status(self) -> Verdict:

@@ -67,8 +67,8 @@ class MetricResult(Struct, frozen=True, kw_only=True):
     @property
     def reference(self) -> float | None:
         """What a difference is taken from: the pooled last sessions, or the accepted number."""
-        if self.judgement is not None and self.judgement.reference is not None:
-            return self.judgement.reference
+        if self.judgement is not None and self.judgement.decision is not None:
+            return self.judgement.decision.reference
         return self.accepted.accepted if self.accepted is not None else None
 
 

@@ -338,7 +338,7 @@ class Launching(Measuring):
             found,
             metric=worst.metric.name,
             verdict=worst.verdict,
-            difference_percent=worst.difference_percent,
+            difference_percent=worst.decision.difference_percent if worst.decision else None,
             loss_percent=worst.loss_percent,
             reason=worst.reason,
         )

@@ -304,14 +304,14 @@ def _measured(known: MetricResult) -> Text:
 
 
 def _numbers(judgement: Judgement, known: MetricResult) -> Text:
-    metric, measured, held = judgement.metric, judgement.measured, judgement.reference
+    metric, measured, decision = judgement.metric, judgement.measured, judgement.decision
     said = phrase("{} {}", metric.name, word(word_of(judgement)))
     if measured is None:
         return said
     parts = [phrase("{}: {}", said, numbers.quantity(measured, metric.unit))]
-    if held is not None:
+    if decision is not None:
         difference = numbers.signed_percent(difference_percent(judgement))
-        reference = numbers.number(held, metric.unit)
+        reference = numbers.number(decision.reference, metric.unit)
         parts = [phrase("{}, reference {} ({})", *parts, number(reference), number(difference))]
         parts += [phrase("lower is better")] * (metric.better is Better.LOWER)
     if known.efficiency_percent is not None:
@@ -334,9 +334,10 @@ def _remarks(result: CaseResult) -> Iterator[Text]:
             )
     for judgement in judgements:
         name, compared = judgement.metric.name, [rule_view(judgement) or ""]
-        allowed = judgement.tolerance_percent
-        if allowed is not None and judgement.verdict is Verdict.REGRESSED:
-            compared.append(f"a loss of up to {numbers.percent(allowed)} passes")
+        decision = judgement.decision
+        if decision is not None and judgement.verdict is Verdict.REGRESSED:
+            allowed = numbers.percent(decision.tolerance_percent)
+            compared.append(f"a loss of up to {allowed} passes")
         if any(compared):
             yield phrase("{}: {}", name, join("; ", map(word, compared)))
         if not judgement.status.is_good:

@@ -34,10 +34,10 @@ def session_facts(results: Results) -> list[tuple[str, str]]:
 def _detectable_losses(results: Iterable[CaseResult]) -> str | None:
     """Say the minimum detectable changes, from the best to the worst: ``2.1 to 66.0 %``."""
     found = [
-        judgement.min_detectable_percent
+        decision.min_detectable_percent
         for result in results
         for judgement in result.judgements.values()
-        if judgement.min_detectable_percent is not None
+        if (decision := judgement.decision) and decision.min_detectable_percent is not None
     ]
     if not found:
         return None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_dlperf.gate.verdicts import GateInput, GateResult, MeasuredCase
-    from pytest_dlperf.model.judgement import Explanation, Judgement
+    from pytest_dlperf.model.judgement import Decision, Explanation, Judgement
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.results import MetricResult
@@ -178,12 +178,16 @@ def _comparison(result: GateResult, cluster: str, tonight: str) -> Iterator[Fact
 def _judged(result: GateResult, cluster: str, tonight: str) -> Iterator[Fact]:
     """Say what was compared with what, who accepted that, and how small a change is found."""
     judgement = result.judgement
-    accepted, reference = judgement.accepted, judgement.reference
-    if accepted is None or reference is None or judgement.measured is None:
+    accepted, decision = judgement.accepted, judgement.decision
+    if accepted is None or decision is None or judgement.measured is None:
         yield from _accepted(result, tonight)
         return
-    unit, allowed = judgement.metric.unit, judgement.tolerance_percent
-    tolerance = f", tolerance {allowed:.3g} %" if allowed is not None else ""
+    unit, allowed, reference = (
+        judgement.metric.unit,
+        decision.tolerance_percent,
+        decision.reference,
+    )
+    tolerance = f", tolerance {allowed:.3g} %"
     view = rule_view(judgement)
     of = "" if reference == accepted else ", of the last sessions"
     held = f"{numbers.quantity(reference, unit)} of cluster {cluster}{of}"
@@ -191,21 +195,20 @@ def _judged(result: GateResult, cluster: str, tonight: str) -> Iterator[Fact]:
     yield Fact.of("reference", f"{held}: {far}{'' if view else tolerance}")
     yield from _accepted(result, tonight)
     if view is not None:
-        is_decided = judgement.verdict is not Verdict.INCONCLUSIVE and allowed is not None
+        is_decided = judgement.verdict is not Verdict.INCONCLUSIVE
         limit = f"; a loss of up to {numbers.percent(allowed)} passes" if is_decided else ""
         yield Fact.of("compared", f"{view}{limit}")
-    yield from (Fact.of(*pair) for pair in _of_gate(judgement))
+    yield Fact.of(*_of_gate(decision))
 
 
-def _of_gate(judgement: Judgement) -> Iterator[tuple[str, str]]:
-    """Yield the rule that decided, and the minimum detectable change."""
-    if judgement.rule is not None:
-        yield "gate", f"{judgement.rule.value}: {_sees(judgement)}"
+def _of_gate(decision: Decision) -> tuple[str, str]:
+    """Return the rule that decided, and the minimum detectable change."""
+    return "gate", f"{decision.rule.value}: {_sees(decision)}"
 
 
-def _sees(judgement: Judgement) -> str:
+def _sees(decision: Decision) -> str:
     """Say the minimum detectable change."""
-    visible = judgement.min_detectable_percent
+    visible = decision.min_detectable_percent
     if visible is None:
         return "what it sees cannot be said from so few runs"
     if visible >= 100:  # noqa: PLR2004 - percent
@@ -218,9 +221,8 @@ def _accepted(result: GateResult, tonight: str) -> Iterator[Fact]:
     judgement, baseline = result.judgement, result.input.baseline
     accepted = judgement.accepted
     by = words.accepted_by(baseline.acceptance if baseline else None, tonight)
-    is_other = accepted is not None and judgement.reference not in (None, accepted)
-    number = ""
-    if accepted is not None and is_other:
+    decision, number = judgement.decision, ""
+    if accepted is not None and decision is not None and decision.reference != accepted:
         far = "" if judgement.measured is None else f": {_how_far(judgement, accepted)}"
         number = f"{numbers.quantity(accepted, judgement.metric.unit)}{far}"
     if number or by:
@@ -328,7 +330,8 @@ def metric_facts(known: MetricResult, tonight: str) -> Iterator[tuple[str, str]]
         yield "of the ideal", numbers.percent(known.efficiency_percent)
     if judgement is None:
         return
-    held, is_other = known.accepted, judgement.accepted not in (None, judgement.reference)
+    held, decision = known.accepted, judgement.decision
+    is_other = judgement.accepted not in (None, decision.reference if decision else None)
     who = words.accepted_by(held.acceptance, tonight) if held is not None else ""
     if held is not None and (is_other or who):
         told = numbers.quantity(held.accepted, unit)
@@ -337,11 +340,12 @@ def metric_facts(known: MetricResult, tonight: str) -> Iterator[tuple[str, str]]
 
 
 def _of_rule(judgement: Judgement) -> Iterator[tuple[str, str]]:
-    view = rule_view(judgement)
+    view, decision = rule_view(judgement), judgement.decision
+    if decision is None:
+        return
     if view is not None:
         yield "compared", view
-    elif judgement.interval_percent is not None:
-        yield "95 % interval", numbers.interval(judgement.interval_percent)
-    if judgement.tolerance_percent is not None:
-        yield "a loss that passes", f"up to {numbers.percent(judgement.tolerance_percent)}"
-    yield from _of_gate(judgement)
+    elif decision.interval_percent is not None:
+        yield "95 % interval", numbers.interval(decision.interval_percent)
+    yield "a loss that passes", f"up to {numbers.percent(decision.tolerance_percent)}"
+    yield _of_gate(decision)

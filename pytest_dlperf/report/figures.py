@@ -71,7 +71,9 @@ def decisive(record: TestRecord) -> Judgement | None:
 
 def accepted(judgement: Judgement | None) -> float | None:
     """Return the accepted number, where tonight was held against another one."""
-    if judgement is None or judgement.reference == judgement.accepted:
+    if judgement is None or judgement.decision is None:
+        return judgement.accepted if judgement else None
+    if judgement.decision.reference == judgement.accepted:
         return None
     return judgement.accepted
 
@@ -82,12 +84,11 @@ def difference_percent(judgement: Judgement | None) -> float | None:
     The rule may have gone by another number than the median: see ``rule_view``. ``None`` where
     nothing was compared.
     """
-    if judgement is None or judgement.difference_percent is None:
+    if judgement is None or (decision := judgement.decision) is None:
         return None
-    held = judgement.reference
-    if not held or judgement.measured is None:
-        return judgement.difference_percent
-    return (judgement.measured / held - 1) * 100
+    if judgement.measured is None:
+        return decision.difference_percent
+    return (judgement.measured / decision.reference - 1) * 100
 
 
 def lost(judgement: Judgement | None) -> float | None:
@@ -100,11 +101,11 @@ def lost(judgement: Judgement | None) -> float | None:
 
 def rule_view(judgement: Judgement) -> str | None:
     """Say what the rule went by, such as "the runs that count lie at 399.01", if not the median."""
-    held = judgement.reference
-    percent = judgement.difference_percent
-    if judgement.rule is not RuleName.SEQUENTIAL or percent is None or held is None:
+    decision = judgement.decision
+    if decision is None or decision.rule is not RuleName.SEQUENTIAL:
         return None
-    ends = judgement.interval_percent
+    held, percent = decision.reference, decision.difference_percent
+    ends = decision.interval_percent
     interval = f" (95 %: {numbers.interval(ends)})" if ends else ""
     place = numbers.number(held * (1 + percent / 100), judgement.metric.unit)
     return f"the runs that count lie at {place}: {numbers.signed_percent(percent)}{interval}"
@@ -132,6 +133,7 @@ def metric_cells(result: CaseResult, name: str) -> dict[str, str]:
         told = name or numbers.ABSENT
         return {**dict.fromkeys(FIGURES, numbers.ABSENT), "metric": told, "named": told}
     unit, judgement = known.metric.unit, known.judgement
+    decision = judgement.decision if judgement else None
     is_ratio, is_lower = known.metric.ratio_of is not None, known.metric.better is Better.LOWER
     return {
         "metric": name,
@@ -140,7 +142,7 @@ def metric_cells(result: CaseResult, name: str) -> dict[str, str]:
         "median": numbers.number(known.median, unit),
         "reference": numbers.number(known.reference, unit),
         "diff": numbers.signed_percent(difference_percent(judgement)),
-        "sees": numbers.detectable_loss(judgement.min_detectable_percent if judgement else None),
+        "sees": numbers.detectable_loss(decision.min_detectable_percent if decision else None),
         "spread": numbers.variation(known.spread),
         "mean": numbers.number(known.mean, unit),
         "runs": numbers.ABSENT if is_ratio else _run_count(result.measurement, name),

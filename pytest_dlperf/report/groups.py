@@ -78,8 +78,9 @@ class Group(Struct, frozen=True, kw_only=True):
         """Say what was measured, of a single case, and which other metrics are not good."""
         told, judgement = [], self.judgement
         if judgement is not None and judgement.measured is not None and len(self.cases) == 1:
-            metric, held = judgement.metric, judgement.reference
-            reference = "" if held is None else f", reference {numbers.number(held, metric.unit)}"
+            metric, decision = judgement.metric, judgement.decision
+            held = decision and numbers.number(decision.reference, metric.unit)
+            reference = f", reference {held}" if held else ""
             amount = numbers.quantity(judgement.measured, metric.unit)
             told.append(f"{texts.printable(metric.name)} {amount}{reference}")
         if also := self._also():

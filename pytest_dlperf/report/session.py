@@ -268,7 +268,7 @@ def entry_of(group: Group, results: Results, drifts: Iterable[Drifting] = ()) ->
     ids = tuple(result.case.id for result in group.cases)
     own = [one for one in drifts if one[0].case_id in ids]
     beside = phrase("beside it, {}", _drifts(own)) if own else NOTHING
-    has_reference = judgement is not None and judgement.reference is not None
+    has_reference = judgement is not None and judgement.decision is not None
     return Entry(
         status=group.status,
         age=_age(explanation, tonight),

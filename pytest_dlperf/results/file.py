@@ -139,6 +139,7 @@ def metric_entry(found: MetricResult) -> dict[str, Any]:
 
 def _numbers(found: MetricResult) -> MetricNumbers:
     judgement = found.judgement
+    decision = judgement.decision if judgement else None
     return MetricNumbers(
         unit=found.metric.unit,
         better=found.metric.better,
@@ -147,7 +148,7 @@ def _numbers(found: MetricResult) -> MetricNumbers:
         spread=_finite(None if found.spread is None else round(found.spread, 3)),
         accepted=found.accepted.accepted if found.accepted else None,
         reference=found.reference,
-        difference_percent=judgement.difference_percent if judgement else None,
+        difference_percent=decision.difference_percent if decision else None,
         verdict=judgement.verdict if judgement else None,
         reason=judgement.reason if judgement else None,
         efficiency_percent=found.efficiency_percent,
