@@ -111,7 +111,7 @@ def test_hosts_are_given_back_until_that_has_worked(tmp_path):
     cancel = ["sh", "-c", f"echo >> '{tries}'; test $(wc -l < '{tries}') -gt 1"]
     holder = (
         "from pytest_dlperf.launch.allocations import Holder; import json, os, sys\n"
-        "holder = Holder.cancelling(json.loads(sys.argv[1])); os._exit(1)\n"
+        "holder = Holder(json.loads(sys.argv[1])); os._exit(1)\n"
     )
 
     subprocess.run([sys.executable, "-c", holder, json.dumps(cancel)], check=False)

@@ -1,6 +1,6 @@
 """Allocations: hosts that a queue gives for a case, and what gives them back.
 
-Whatever becomes of pytest, a process on this machine gives the hosts back at the end of its input.
+If pytest is killed, a process on this machine gives them back: its input ends then.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 import time
 from abc import abstractmethod
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from msgspec import Struct
@@ -30,16 +29,16 @@ T = TypeVar("T")
 
 CALL_LIMIT_S: Final = 30.0
 """A queue's command may take so long to answer."""
-END_LIMIT_S: Final = 5.0
-"""A process that holds hosts may take so long to end after its input."""
 _FIRST_SAID_S: Final = 3.0
 _SAID_AGAIN_S: Final = 30.0
 _POLL_S: Final = 0.1
 _LONGEST_POLL_S: Final = 5.0
 
-# What was under way when pytest ended may take effect a moment later.
+# Until then the runs on the hosts end by themselves: a queue would kill them before they have
+# removed their files. What was under way when pytest ended may take effect a moment later.
 _CANCELS: Final = """\
 cat
+sleep 2
 tries=0
 until "$@" || [ $tries -ge 60 ]; do tries=$((tries + 1)); sleep 5; done
 sleep 2
@@ -131,37 +130,18 @@ def wait_for_hosts(look: Callable[[], T | str], limit_s: float, say: Callable[[s
 
 @final
 class Holder:
-    """A process of this machine that gives hosts back at the end of its input."""
+    """A process of this machine that gives hosts back, if pytest ends without doing so."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start it, apart from signals to pytest."""
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - the queue's
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                bufsize=0,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}") from error
+        """Start it, apart from signals to pytest, with the command that gives hosts back."""
+        self._process = subprocess.Popen(  # noqa: S603 - the queue's
+            ["/bin/sh", "-c", _CANCELS, "sh", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         leave_to_no_fork(self._process)
-
-    @classmethod
-    def cancelling(cls, command: Sequence[str]) -> Holder:
-        """Start one that runs a command then, again until it has worked."""
-        return cls(["sh", "-c", _CANCELS, "sh", *command])
-
-    @property
-    def problem(self) -> str | None:
-        """The last words of a process that has ended by itself."""
-        if self._process.poll() is None:
-            return None
-        self._errors.seek(0)
-        lines = self._errors.read().decode("utf-8", "replace").splitlines()
-        return last_words(lines) or f"status {self._process.returncode}"
 
     def submit(self, command: Sequence[str], stdin: str = "") -> None:
         """Run the command that asks for hosts; where it is refused, nothing is to be given back."""
@@ -173,17 +153,6 @@ class Holder:
             self.close()
             raise
 
-    def ends_with_input(self) -> bool:
-        """End its input with a line, and say whether it has ended in order after that."""
-        if self._process.stdin is not None:
-            with suppress(BrokenPipeError):
-                self._process.stdin.write(b"\n")
-        self._end_input()
-        try:
-            return self._process.wait(END_LIMIT_S) >= 0
-        except subprocess.TimeoutExpired:
-            return False
-
     def kill(self) -> None:
         """End it at once: there is nothing to give back any more."""
         self._process.kill()
@@ -191,14 +160,44 @@ class Holder:
 
     def close(self) -> None:
         """Leave it to itself, with its input ended."""
-        self._end_input()
-        self._errors.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         if self._process.poll() is None:
             self._process.returncode = 0  # it lives on, and Python shall not warn of that
 
-    def _end_input(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+
+@final
+class Submission:
+    """A command that asks for hosts and waits for them."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Start it, apart from signals to pytest."""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - the queue's
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}") from error
+
+    @property
+    def problem(self) -> str | None:
+        """The last words of a command that has failed."""
+        if not self._process.poll():
+            return None
+        self._errors.seek(0)
+        lines = self._errors.read().decode("utf-8", "replace").splitlines()
+        return last_words(lines) or f"status {self._process.returncode}"
+
+    def close(self) -> None:
+        """End it: the hosts are there, or are not wanted any more."""
+        self._process.kill()
+        self._process.wait()
+        self._errors.close()
 
 
 class SilentQueueError(BrokenError):

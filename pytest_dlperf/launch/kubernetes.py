@@ -204,7 +204,7 @@ class KubernetesAllocator(Allocator):
         """Create a Job, and wait until all of its pods run."""
         name = f"dlperf-{uuid.uuid4().hex[:20]}"
         manifest = json.dumps(self._manifest(request, name))
-        holder = Holder.cancelling(self._deletion(name))
+        holder = Holder(self._deletion(name))
         holder.submit([*self._kubectl, "create", "--filename=-"], manifest)
         try:
             pods = wait_for_hosts(lambda: self._look(name, request), request.wait_limit_s, say)

@@ -69,22 +69,22 @@ _be_watched({orders!r})
 """
 
 
-# Becomes a command that gets a signal at the end of the thread that has started it.
+# Becomes a command that is killed at the end of the thread that has started it.
 _DYING: Final = (
-    "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,int(sys.argv[2]),0,0,0);"  # PR_SET_PDEATHSIG
-    "os.getppid()==int(sys.argv[1])and os.execvp(sys.argv[3],sys.argv[3:])"
+    "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9,0,0,0);"  # PR_SET_PDEATHSIG
+    "os.getppid()==int(sys.argv[1])and os.execvp(sys.argv[2],sys.argv[2:])"
 )
 
 
-def dying_with_parent(command: Sequence[str], number: int = signal.SIGKILL) -> list[str]:
-    """Give a command that the kernel sends a signal when this thread ends, where it can.
+def dying_with_parent(command: Sequence[str]) -> list[str]:
+    """Give a command that the kernel kills when this thread ends, where it can.
 
     It is for what does not end with its input, as ``srun`` where the network is cut.
     """
     if not sys.platform.startswith("linux"):
         return list(command)
     own = str(os.getpid())
-    return [sys.executable, "-I", "-S", "-c", _DYING, own, str(int(number)), *command]
+    return [sys.executable, "-I", "-S", "-c", _DYING, own, *command]
 
 
 def sent_program(python: str, source: bytes, *arguments: str) -> tuple[list[str], bytes]:

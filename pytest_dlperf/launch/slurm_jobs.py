@@ -6,7 +6,6 @@ import getpass
 import math
 import shlex
 import shutil
-import signal
 import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, final
@@ -18,13 +17,13 @@ from pytest_dlperf.launch.allocations import (
     Allocation,
     Allocator,
     Holder,
+    Submission,
     output_of,
     wait_for_hosts,
 )
 from pytest_dlperf.launch.hosts import slurm_hosts
 from pytest_dlperf.launch.inherited import PMI, SLURM
 from pytest_dlperf.launch.launchers import SlurmLauncher
-from pytest_dlperf.launch.remote_call import dying_with_parent
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.launch.allocations import HostRequest
 
-# When it ends, salloc gives the nodes back. If pytest was killed, salloc may have been, too.
-_HOLDS: Final = 'read -r is_done || exec scancel --quiet "$SLURM_JOB_ID"'
 _HOPELESS: Final = {
     "BadConstraints": "no node is what it asks for",
     "PartitionNodeLimit": "the partition gives no job so many nodes",
@@ -48,6 +45,7 @@ class _SlurmJob(Struct):
 
     name: str
     holder: Holder
+    submission: Submission | None = None
     number: str = ""
 
 
@@ -78,12 +76,8 @@ class SallocAllocator(Allocator):
             raise
 
     def release(self, allocation: Allocation) -> None:
-        """Have salloc end, or cancel the job."""
-        job: _SlurmJob = allocation.handle
-        if job.holder.ends_with_input():
-            job.holder.close()
-        else:
-            self._cancel(job)
+        """Cancel the job."""
+        self._cancel(allocation.handle)
 
     def loss(self, allocation: Allocation) -> str | None:
         """Say how the job has ended."""
@@ -104,13 +98,11 @@ class SallocAllocator(Allocator):
     def _submitted(self, request: HostRequest, name: str) -> _SlurmJob:
         if shutil.which("salloc") is None:
             raise BrokenError("there is no salloc; it needs Slurm's commands on this machine")
-        # One that waits does not read its input.
-        command = dying_with_parent(self._command(request, name), signal.SIGTERM)
-        return _SlurmJob(name, Holder(command))
+        holder = Holder(_cancelling(name))
+        return _SlurmJob(name, holder, Submission(self._command(request, name)))
 
     def _command(self, request: HostRequest, name: str) -> list[str]:
-        holds = ("--kill-command=TERM", "sh", "-c", _HOLDS)
-        return ["salloc", *_job_options(request, name), *holds]
+        return ["salloc", *_job_options(request, name), "--no-shell"]
 
     def _look(self, job: _SlurmJob, request: HostRequest) -> Allocation | str:
         """Give the nodes of a job that has begun; else say why it has not.
@@ -124,8 +116,8 @@ class SallocAllocator(Allocator):
             )
         except BrokenError as error:
             return str(error)
-        if (problem := job.holder.problem) is not None:
-            raise BrokenError(problem)
+        if job.submission is not None and job.submission.problem is not None:
+            raise BrokenError(job.submission.problem)
         if not told.strip():
             return self._unknown(job)
         job.number, state, reason, left, nodes = told.strip().split("|")
@@ -155,6 +147,8 @@ class SallocAllocator(Allocator):
             job.holder.kill()
         finally:
             job.holder.close()
+            if job.submission is not None:
+                job.submission.close()
 
 
 @final
@@ -164,13 +158,9 @@ class SbatchAllocator(SallocAllocator):
     name = "sbatch"
 
     def _submitted(self, request: HostRequest, name: str) -> _SlurmJob:
-        holder = Holder.cancelling(_cancelling(name))
+        holder = Holder(_cancelling(name))
         holder.submit(self._command(request, name))
         return _SlurmJob(name, holder)
-
-    def release(self, allocation: Allocation) -> None:
-        """Cancel the job."""
-        self._cancel(allocation.handle)
 
     def _command(self, request: HostRequest, name: str) -> list[str]:
         waits = ("--no-requeue", "--output=/dev/null", "--wrap=exec sleep 31536000")
