@@ -259,15 +259,3 @@ def test_help_tells_every_option(pytester):
         assert option.flag in text
         assert option.key in text or not option.ini
         assert option.variable is None or option.variable in text
-
-
-def test_the_documented_table_is_that_of_the_options():
-    rows = []
-    for option in OPTIONS.values():
-        usage = f"{option.flag} {option.metavar}" if option.metavar else option.flag
-        variable = f" `{option.variable}`" if option.variable else ""
-        rows.append(f"| `{usage}` |{variable} | {option.meaning.replace('|', '/')} |")
-    table = ["| option | environment | meaning |", "|---|---|---|", *rows]
-    page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
-    assert [row for row in table if row not in page.splitlines()] == []
-    assert "\n".join(["", *table, ""]) in page

@@ -17,6 +17,7 @@ from pytest_dlperf.command.keys import schema_keys
 from pytest_dlperf.command.main import COMMANDS
 from pytest_dlperf.config.extends import comment_of
 from pytest_dlperf.config.metrics import BUILTIN_MEANINGS
+from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.model.metric import builtin_metrics
 from pytest_dlperf.results.file import json_schema
 
@@ -56,6 +57,7 @@ KEYS: Final = {
 def pages(root: Path) -> dict[str, str]:
     """Write every reference page, and the schemas for editors, by their places on the site."""
     return {
+        "reference/options.md": _options(),
         "reference/commands.md": _commands(),
         **{
             f"reference/{page}.md": _keys(schemas()[name], title, text)
@@ -82,7 +84,33 @@ def _escaped(text: str) -> str:
     return re.sub(r"(`[^`]*`)|([*_<|])", lambda match: match[1] or f"\\{match[2]}", text)
 
 
-# ------------------------------------------------------------------------------------ commands
+# ------------------------------------------------------------------------- options and commands
+
+
+def _options() -> str:
+    rows = [
+        (
+            _code(f"{option.flag} {option.metavar}" if option.metavar else option.flag),
+            _code(option.variable) if option.variable else "",
+            option.meaning.replace("|", "/"),
+        )
+        for option in OPTIONS.values()
+    ]
+    return "\n\n".join(
+        (
+            "# Options",
+            (
+                "`pytest --help` lists them too. The plugin does nothing unless a test uses a case "
+                "or you give an option."
+            ),
+            _table("Option", "Environment", "Meaning", rows=rows),
+            (
+                "All but `--dlperf-dry-run` and `--dlperf-reason` are also ini keys, as in "
+                "`dlperf_run_dir`. The command line wins over the environment, and the environment "
+                "over the ini file."
+            ),
+        )
+    )
 
 
 def _commands() -> str:
