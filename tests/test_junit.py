@@ -7,7 +7,6 @@ from explained import SINCE_TUESDAY, moved_case
 from msgspec.structs import replace
 from nights import Nights
 
-from pytest_dlperf.model.results import TestRecord
 from pytest_dlperf.report.junit import JUnitReport
 
 pytestmark = pytest.mark.in_process
@@ -106,16 +105,9 @@ def test_all_that_is_known_stands_in_flat_properties(nights, workers):
 def test_programs_are_told_since_when():
     result = moved_case(TWO, -9.9, SINCE_TUESDAY)
     assert result.measurement is not None
-    record = TestRecord(
-        case=result.case,
-        metric="throughput",
-        measurements={TWO: result.measurement},
-        judgements=result.judgements,
-        explanations=result.explanations,
-    )
-    told = dict(JUnitReport("office").properties(record))
+    told = dict(JUnitReport("office").properties(result, "throughput"))
     assert told["dlperf.throughput.since"] == "2026-11-17T22:00:00+01:00"
-    passed = dict(JUnitReport("office").properties(replace(record, explanations={})))
+    passed = dict(JUnitReport("office").properties(replace(result, explanations={}), "throughput"))
     assert "dlperf.throughput.since" not in passed
 
 

@@ -5,7 +5,7 @@ from nights import Nights
 
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator
-from pytest_dlperf.model.results import Results, TestRecord
+from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.report.report import FileReport, Line, Note, Report, Reports, TestStatus
 from pytest_dlperf.report.session import night_of
 
@@ -141,23 +141,23 @@ def test_a_summary_that_fails_costs_no_other():
 
 def test_a_fault_at_each_test_is_noted_once():
     class Odd(Report):
-        def properties(self, record):
-            raise KeyError(record.case.id)
+        def properties(self, result, metric):
+            raise KeyError(result.case.id, metric)
 
-        def status(self, record, given):
-            raise KeyError(record.case.id, given)
+        def status(self, result, metric, given):
+            raise KeyError(result.case.id, metric, given)
 
     class Team(Report):
-        def properties(self, record):
-            return [("team", record.case.model)]
+        def properties(self, result, metric):
+            return [("team", f"{result.case.model} {metric}")]
 
     notes = []
     reports = Reports([Odd(), Team()], notes)
-    record = TestRecord(case=Case.from_id("a-b-fp32-b1-1n1g"), metric="throughput")
+    result = CaseResult(case=Case.from_id("a-b-fp32-b1-1n1g"))
     given = TestStatus("passed", ".", "PASSED")
     for _ in range(3):
-        assert reports.properties(record) == [("team", "b")]
-        assert reports.status(record, given) is given
+        assert reports.properties(result, "throughput") == [("team", "b throughput")]
+        assert reports.status(result, "throughput", given) is given
     assert len(notes) == 2
     assert all(note.is_bad for note in notes)
 
@@ -180,7 +180,7 @@ class Csv(FileReport):
             for name, known in case.metrics().items()
         )
 
-    def properties(self, record):
+    def properties(self, result, metric):
         yield "team", "speed"
 
     def summary(self, night, notes):

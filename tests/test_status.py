@@ -9,7 +9,7 @@ from results_makers import MEMORY, judged, measured_case, unmeasured_case
 
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import throughput
-from pytest_dlperf.model.results import TestRecord
+from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.report.report import TestStatus
 from pytest_dlperf.report.terminal import verdict_status
 
@@ -80,24 +80,24 @@ def record_of(verdict, *, measured=380.0, recorded=False):
         difference_percent=-5.0,
     )
     judgement = replace(judgement, recorded=recorded)
-    return TestRecord(
-        case=case.case,
-        metric="throughput",
-        measurements={ONE: case.measurement} if case.measurement else {},
-        judgements={"throughput": judgement},
+    return CaseResult(
+        case=case.case, measurement=case.measurement, judgements={"throughput": judgement}
     )
 
 
 def test_the_word_has_the_number_of_the_test_s_own_metric():
     case = measured_case(ONE, 380.0, more={MEMORY: [61234.0]})
     assert case.measurement is not None
-    record = TestRecord(case=case.case, metric=MEMORY.name, measurements={ONE: case.measurement})
-    assert verdict_status(record, PASSED, strict=False).word == "PASSED 61234 MB"
+    record = CaseResult(case=case.case, measurement=case.measurement)
+    assert verdict_status(record, MEMORY.name, PASSED, strict=False).word == "PASSED 61234 MB"
     judgement = judged(
         Verdict.REGRESSED, metric=MEMORY, measured=61234.0, accepted=57768.0, difference_percent=6.0
     )
     record = replace(record, judgements={MEMORY.name: judgement})
-    assert verdict_status(record, FAILED, strict=False).word == "REGRESSED 61234 MB +6.0 %"
+    assert (
+        verdict_status(record, MEMORY.name, FAILED, strict=False).word
+        == "REGRESSED 61234 MB +6.0 %"
+    )
 
 
 PASSED = TestStatus("passed", ".", "PASSED")
@@ -125,7 +125,7 @@ SKIPPED = TestStatus("skipped", "s", "SKIPPED")
     ],
 )
 def test_a_verdict_has_a_letter_and_a_word_with_the_number(given, verdict, letter, word, colour):
-    assert verdict_status(record_of(verdict), given, strict=False) == TestStatus(
+    assert verdict_status(record_of(verdict), "throughput", given, strict=False) == TestStatus(
         given.category,
         letter,
         f"{word} 380.00 samples/s -5.0 %",
@@ -135,7 +135,7 @@ def test_a_verdict_has_a_letter_and_a_word_with_the_number(given, verdict, lette
 
 def test_what_has_no_number_is_a_word_alone():
     broken = record_of(Verdict.INVALID, measured=None)
-    assert verdict_status(broken, FAILED, strict=False).word == "INVALID"
+    assert verdict_status(broken, "throughput", FAILED, strict=False).word == "INVALID"
 
 
 @pytest.mark.parametrize(
@@ -143,19 +143,19 @@ def test_what_has_no_number_is_a_word_alone():
     [(Verdict.PASS, "RECORDED", "green"), (Verdict.REGRESSED, "ACCEPTED", "yellow")],
 )
 def test_a_number_that_was_recorded_says_so(verdict, word, colour):
-    status = verdict_status(record_of(verdict, recorded=True), PASSED, strict=False)
+    status = verdict_status(record_of(verdict, recorded=True), "throughput", PASSED, strict=False)
     assert (status.letter, status.word.split()[0], status.markup) == (".", word, (colour,))
 
 
 def test_a_skip_keeps_pytests_words_unless_it_is_a_failure():
     skipped = record_of(Verdict.SKIPPED, measured=None)
-    assert verdict_status(skipped, SKIPPED, strict=False) == SKIPPED
-    assert verdict_status(skipped, FAILED, strict=True).word == "FAILED (skipped)"
+    assert verdict_status(skipped, "throughput", SKIPPED, strict=False) == SKIPPED
+    assert verdict_status(skipped, "throughput", FAILED, strict=True).word == "FAILED (skipped)"
 
 
 def test_an_environment_shift_of_a_strict_session_is_red():
     shifted = record_of(Verdict.ENVIRONMENT_SHIFT)
-    assert verdict_status(shifted, FAILED, strict=True).markup == ("red",)
+    assert verdict_status(shifted, "throughput", FAILED, strict=True).markup == ("red",)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_an_environment_shift_of_a_strict_session_is_red():
     [TestStatus("", "", ""), TestStatus("rerun", "R", "RERUN"), TestStatus("error", "E", "ERROR")],
 )
 def test_words_that_are_not_about_a_verdict_stay(given):
-    assert verdict_status(record_of(Verdict.REGRESSED), given, strict=False) is given
+    assert verdict_status(record_of(Verdict.REGRESSED), "throughput", given, strict=False) is given
 
 
 def printed(result):

@@ -1,4 +1,4 @@
-"""What tests report, what a session knows of a case, and the results of a session."""
+"""What is known of a case, and the results of a session."""
 
 from __future__ import annotations
 
@@ -17,34 +17,6 @@ from pytest_dlperf.model.judgement import Explanation, Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Metric
 from pytest_dlperf.model.statistics import difference_percent
-
-
-class KnownMetrics(Struct, frozen=True, kw_only=True):
-    """What is known of the metrics of a case, by metric."""
-
-    accepted: Mapping[str, Baseline] = {}
-    """Baselines that the case was compared with."""
-    stored: Mapping[str, float] = {}
-    """Accepted numbers of all its baselines, also those that it could not be compared with."""
-    judgements: Mapping[str, Judgement] = {}
-    """Verdicts, and how they came about."""
-    explanations: Mapping[str, Explanation] = {}
-    """Of judgements that did not simply pass."""
-
-
-class TestRecord(KnownMetrics, frozen=True, kw_only=True):
-    """What one test of one case has to report."""
-
-    __test__ = False  # no test, whatever pytest makes of the name
-
-    case: Case
-    metric: str
-    """The metric that the test is about, where no judgement names one."""
-    measurements: Mapping[str, Measurement] = {}
-    interleaved: Mapping[str, InterleavedRuns] = {}
-    """Runs beside the accepted software, by case."""
-    host_faults: Mapping[str, tuple[str, ...]] = {}
-    """What was found to be wrong with hosts, by host: one system may need more than another."""
 
 
 class MetricResult(Struct, frozen=True, kw_only=True):
@@ -72,8 +44,8 @@ class MetricResult(Struct, frozen=True, kw_only=True):
         return self.accepted.accepted if self.accepted is not None else None
 
 
-class CaseResult(KnownMetrics, frozen=True, kw_only=True, dict=True):
-    """All that a session knows of one case."""
+class CaseResult(Struct, frozen=True, kw_only=True, dict=True):
+    """What one of its tests, or a whole session, knows of one case."""
 
     case: Case
     """What was run."""
@@ -83,6 +55,15 @@ class CaseResult(KnownMetrics, frozen=True, kw_only=True, dict=True):
     """What the speedup is taken over: the case's reference topology."""
     interleaved: InterleavedRuns | None = None
     """Runs beside the accepted software, where there were any."""
+    accepted: Mapping[str, Baseline] = {}
+    """Baselines that the case was compared with, by metric."""
+    stored: Mapping[str, float] = {}
+    """Accepted numbers of all its baselines, also those that it could not be compared with, by
+    metric."""
+    judgements: Mapping[str, Judgement] = {}
+    """Verdicts, and how they came about, by metric."""
+    explanations: Mapping[str, Explanation] = {}
+    """Of judgements that did not simply pass, by metric."""
     is_whole: bool = True
     """Whether no test of the case was lost with its worker."""
     unfinished: tuple[str, ...] = ()
@@ -157,20 +138,21 @@ class CaseResult(KnownMetrics, frozen=True, kw_only=True, dict=True):
         return replace(given, median=samples.median, mean=samples.mean, spread=samples.spread)
 
 
-def merge(result: CaseResult, record: TestRecord) -> CaseResult:
-    """Add to a case what one of its tests reported; of two verdicts the worse stands."""
+def merge(result: CaseResult, other: CaseResult) -> CaseResult:
+    """Add what another test of the case reports; of two verdicts the worse stands."""
     judgements = result.judgements
-    for judgement in record.judgements.values():
+    for judgement in other.judgements.values():
         judgements = with_worse_judgement(judgements, judgement)
-    merged = replace(
+    return replace(
         result,
-        interleaved=record.interleaved.get(result.case.id, result.interleaved),
-        accepted={**result.accepted, **record.accepted},
-        stored={**result.stored, **record.stored},
+        measurement=other.measurement or result.measurement,
+        reference=other.reference or result.reference,
+        interleaved=other.interleaved or result.interleaved,
+        accepted={**result.accepted, **other.accepted},
+        stored={**result.stored, **other.stored},
         judgements=judgements,
-        explanations={**result.explanations, **record.explanations},
+        explanations={**result.explanations, **other.explanations},
     )
-    return with_measurements(merged, record.measurements)
 
 
 def with_measurements(result: CaseResult, measurements: Mapping[str, Measurement]) -> CaseResult:

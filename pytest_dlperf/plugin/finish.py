@@ -27,7 +27,7 @@ from pytest_dlperf.report.report import Note
 from pytest_dlperf.results.file import encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
@@ -58,6 +58,7 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     records: SessionRecords,
     ignored_logs: Sequence[IgnoredLog],
     *,
+    unfit_hosts: Mapping[str, tuple[str, ...]],
     session_start: SessionStart,
     any_report: bool,
     green_so_far: bool,
@@ -83,7 +84,7 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     results = records.results()
     notes = [
         Note(f"host {host} cannot be used: {'; '.join(faults)}")
-        for host, faults in sorted(records.host_faults.items())
+        for host, faults in sorted(unfit_hosts.items())
     ]
     if any_report and _is_nothing_measured(results) and not interrupted:
         text = f"{NOTHING_MEASURED}: {case_counts(results)}"
@@ -129,7 +130,7 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         },
         log_names={system.id: system.log_name for system in suite.systems.values()},
         cases=tuple(results),
-        unfit_hosts=dict(records.host_faults),
+        unfit_hosts=unfit_hosts,
         ignored_logs=tuple(ignored_logs),
         baseline_changes=tuple(changes),
     )

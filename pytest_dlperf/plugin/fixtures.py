@@ -15,8 +15,9 @@ from pytest_dlperf.model.errors import (
 )
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT
+from pytest_dlperf.model.results import CaseResult, with_measurements
 from pytest_dlperf.plugin.cases import MEASURING, SUITE, case_of, outcome_of
-from pytest_dlperf.plugin.records import TestNotes
+from pytest_dlperf.plugin.records import blamed, judged, judged_by_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,31 +37,42 @@ _EXPLAINED_BY_PROBES: Final = (
 )
 """Verdicts after which a case's companions run."""
 
-_NOTES: Final = pytest.StashKey[TestNotes]()
+_RESULT: Final = pytest.StashKey[CaseResult]()
+UNFIT_HOSTS: Final = pytest.StashKey[bool]()
+"""Of a test, whether hosts are why something could not be measured."""
 
 
-def notes_of(item: pytest.Item) -> TestNotes | None:
-    """Return the notes of a test of a case; ``None`` for any other test."""
-    if _NOTES not in item.stash:
-        about = case_of(item)
-        if about is None:
-            return None
-        case, metric = about
-        item.stash[_NOTES] = TestNotes(case, item.config.stash[SUITE].metric(case, metric))
-    return item.stash[_NOTES]
+def result_of(item: pytest.Item) -> CaseResult:
+    """Return what a test of a case knows of it."""
+    if _RESULT not in item.stash:
+        case, _ = case_and_metric(item)
+        item.stash[_RESULT] = CaseResult(case=case)
+    return item.stash[_RESULT]
+
+
+def case_and_metric(item: pytest.Item) -> tuple[Case, Metric]:
+    """Return what a test of a case is about."""
+    about = case_of(item)
+    if about is None:
+        raise AssertionError(f"{item.nodeid} is no test of a case")
+    return about[0], item.config.stash[SUITE].metric(*about)
+
+
+def note(item: pytest.Item, result: CaseResult) -> None:
+    """Keep what a test of a case knows of it."""
+    item.stash[_RESULT] = result
 
 
 def measure_for(request: pytest.FixtureRequest) -> Callable[[Case | None], Measurement]:
-    """Return a function that measures cases and notes the measurements in the test's record."""
+    """Return a function that measures cases, and notes the measurements of the test's own."""
     _check_suite(request)
+    item = request.node
+    is_of_case = case_of(item) is not None
 
     def measure(case: Case | None) -> Measurement:
         if case is None:
             raise ValueError("the case has no reference topology to measure")
         measuring = request.config.stash[MEASURING]
-        notes = notes_of(request.node)
-        if notes is None:
-            notes = TestNotes(case, measuring.suite.main_metric(case))
         try:
             # A baseline that cannot be read is reported before hours of training, not after.
             measuring.suite.baselines(case)
@@ -68,31 +80,35 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case | None], Measu
         except DlperfError as error:
             problem = error
         else:
-            notes.measured(measurement)
+            if is_of_case:
+                note(item, with_measurements(result_of(item), {case.id: measurement}))
             return measurement
-        finally:
-            for fault in measuring.host_faults:
-                notes.found_host_fault(fault.host, fault.fault)
         # Outside the block above, or the exception would be shown as the cause once more.
-        notes.has_unfit_hosts = isinstance(problem, UnfitHostsError)
-        if notes.lacks_reference(case):
-            metric = notes.metric
-            reason = f"its reference is not measured: {problem}"
-            judgement = Judgement(metric=metric, verdict=Verdict.INVALID, reason=reason)
-            notes.judged(judgement)
-            problem = BrokenError(_without_explanation(judgement, case.id))
-        if isinstance(problem, NotStartedError) and case == notes.record.case:
-            verdict = Verdict.NOT_STARTED
-            notes.judged(Judgement(metric=notes.metric, verdict=verdict, reason=str(problem)))
-        raise outcome_of(problem)
+        raise outcome_of(_noted(item, case, problem) if is_of_case else problem)
 
     return measure
 
 
+def _noted(item: pytest.Item, case: Case, problem: DlperfError) -> DlperfError:
+    """Note why a case could not be measured, and return what its test is to say."""
+    item.stash[UNFIT_HOSTS] = isinstance(problem, UnfitHostsError)
+    result, (own, metric) = result_of(item), case_and_metric(item)
+    if metric.ratio_of and case == own.reference != own and result.measurement is not None:
+        reason = f"its reference is not measured: {problem}"
+        judgement = Judgement(metric=metric, verdict=Verdict.INVALID, reason=reason)
+        problem = BrokenError(_without_explanation(judgement, case.id))
+    elif isinstance(problem, NotStartedError) and case == own:
+        judgement = Judgement(metric=metric, verdict=Verdict.NOT_STARTED, reason=str(problem))
+    else:
+        return problem
+    note(item, judged(result, judgement))
+    return problem
+
+
 def gate_for(request: pytest.FixtureRequest) -> Gate:
-    """Return the gate of a test, which notes verdicts in the test's record."""
+    """Return the gate of a test, which notes verdicts."""
     _check_suite(request)
-    return Gate(request.config, notes_of(request.node))
+    return Gate(request.node)
 
 
 def _check_suite(request: pytest.FixtureRequest) -> None:
@@ -104,10 +120,10 @@ def _check_suite(request: pytest.FixtureRequest) -> None:
 class Gate:
     """Judges what a test has measured. Each method fails the test unless the verdict passes."""
 
-    def __init__(self, config: pytest.Config, notes: TestNotes | None) -> None:
-        """Judge by the suite's baselines and note the verdicts in the test's record."""
-        self._config = config
-        self._notes = notes
+    def __init__(self, item: pytest.Item) -> None:
+        """Judge by the suite's baselines, and note the verdicts of a test of a case."""
+        self._item = item
+        self._is_of_case = case_of(item) is not None
 
     def throughput(self, measurement: Measurement) -> Judgement:
         """Judge the throughput: the short form of ``metric``."""
@@ -132,8 +148,9 @@ class Gate:
         from pytest_dlperf.gate.family import worst_first
         from pytest_dlperf.gate.verdicts import run_gate
 
-        about = self._notes.record.case if self._notes is not None else None
-        measuring: Measuring = self._config.stash[MEASURING]
+        item = self._item
+        about = case_and_metric(item)[0] if self._is_of_case else None
+        measuring: Measuring = item.config.stash[MEASURING]
         name = metric if isinstance(metric, str) else metric.name
         inputs = measuring.gate_inputs(measurement, name, reference, about=about)
         strict = measuring.suite.settings.strict
@@ -142,22 +159,27 @@ class Gate:
             strict=strict,
         )
         if not results:
-            note = "each of its names is accepted, and has a test of its own"
+            text = "each of its names is accepted, and has a test of its own"
             judgement = Judgement(
-                metric=measuring.family(measurement, name), verdict=Verdict.PASS, notes=(note,)
+                metric=measuring.family(measurement, name), verdict=Verdict.PASS, notes=(text,)
             )
-            if self._notes is not None:
-                self._notes.judged(judgement)
+            if self._is_of_case:
+                note(item, judged(result_of(item), judgement))
             return judgement
-        if self._notes is not None:
+        worst = results[0].judgement
+        if self._is_of_case:
+            known = result_of(item)
             for result in results:
-                self._notes.judged_by_gate(result)
-            worst = results[0].judgement
+                known = judged_by_gate(known, result)
+            note(item, known)
             if worst.verdict in _EXPLAINED_BY_PROBES and not worst.recorded:
-                self._notes.companions = measuring.companions(measurement)
-        if not results[0].judgement.passes(strict=strict):
+                companions = measuring.companions(measurement)
+                for result in results:
+                    known = blamed(known, result.judgement.metric.name, companions)
+                note(item, known)
+        if not worst.passes(strict=strict):
             raise VerdictError(results[0])
-        return results[0].judgement
+        return worst
 
 
 def _in_a_line(judgement: Judgement, case_id: str) -> str:

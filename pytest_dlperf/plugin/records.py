@@ -1,28 +1,28 @@
-"""The records of a running session: of each test, with its explanations, and of all tests."""
+"""What tests report of their cases, with explanations, and what a session makes of it."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from msgspec.structs import replace
 
 from pytest_dlperf.files.ci import ci_run_page
 from pytest_dlperf.gate.verdicts import excuse
+from pytest_dlperf.history.companions import weighed
 from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.errors import DlperfError
 from pytest_dlperf.model.judgement import Explanation, Judgement, Verdict
 from pytest_dlperf.model.results import (
     CaseResult,
-    TestRecord,
     merge,
     with_measurements,
     with_worse_judgement,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.gate.verdicts import GateResult
     from pytest_dlperf.history.explaining import Subject, Tonight
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.judgement import Companion
-    from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.plugin.workers import SessionStart
@@ -40,109 +39,69 @@ _BUSY_S: Final = 0.5
 """Seconds to wait for a history that another process has locked."""
 
 
-class TestNotes:
-    """Builds the record of one test while the test runs."""
+# ------------------------------------------------------------------- what a test reports
 
-    __test__ = False  # no test, whatever pytest makes of the name
 
-    def __init__(self, case: Case, metric: Metric) -> None:
-        """Begin with an empty record."""
-        self.metric = metric
-        """The metric that the test judges."""
-        self.record = TestRecord(case=case, metric=metric.name)
-        """The record so far."""
-        self.companions: tuple[Companion, ...] = ()
-        """Probes that ran on the case's hosts once it was red."""
-        self.has_unfit_hosts = False
-        """Whether hosts are why something could not be measured."""
-        self._explained_verdicts: dict[str, Verdict] = {}
-        """The verdicts explained so far, by metric."""
+def judged(result: CaseResult, judgement: Judgement) -> CaseResult:
+    """Add a judgement; of two on one metric the worse stands."""
+    return replace(result, judgements=with_worse_judgement(result.judgements, judgement))
 
-    def _note(self, **changes: Any) -> None:
-        self.record = replace(self.record, **changes)
 
-    def measured(self, measurement: Measurement) -> None:
-        """Note a measurement of the test."""
-        self._note(measurements={**self.record.measurements, measurement.case_id: measurement})
+def judged_by_gate(result: CaseResult, gated: GateResult) -> CaseResult:
+    """Add a judgement, and what there was to compare with: no baseline that is refused."""
+    gate_input = gated.input
+    own = gate_input.case.baselines
+    comparable = {
+        metric.name: own[metric.name]
+        for metric in (*gate_input.case.measurement.metrics, gate_input.metric)
+        if metric.name in own
+        and all(end.why_incomparable(metric) is None for end in gate_input.ends)
+    }
+    stored = {name: baseline.accepted for name, baseline in own.items()}
+    control = gated.control.interleaved if gated.control is not None else None
+    result = replace(
+        result,
+        stored={**result.stored, **stored},
+        accepted={**result.accepted, **comparable},
+        interleaved=control or result.interleaved,
+    )
+    return judged(result, gated.judgement)
 
-    def found_host_fault(self, host: str, fault: str) -> None:
-        """Note a fault of a host."""
-        faults = self.record.host_faults
-        self._note(host_faults={**faults, host: (*faults.get(host, ()), fault)})
 
-    def lacks_reference(self, case: Case) -> bool:
-        """Whether ``case`` is the reference of the test's own case, which was measured."""
-        own, is_ratio = self.record.case, self.metric.ratio_of is not None
-        return is_ratio and case == own.reference != own and own.id in self.record.measurements
+def failed(result: CaseResult, metric: Metric, reason: str) -> CaseResult:
+    """Say that the test of a metric failed for another reason than a verdict."""
+    known = result.judgements.values()
+    # Unless a verdict has failed it already: a strict session fails environment_shift too.
+    if not all(judgement.passes(strict=True) for judgement in known):
+        return result
+    judgements = {
+        each.name: Judgement(metric=each, verdict=Verdict.FAILED, reason=reason)
+        for each in [judgement.metric for judgement in known] or [metric]
+    }
+    return replace(result, judgements=judgements)
 
-    def judged(self, judgement: Judgement) -> None:
-        """Note a judgement; of two on one metric the worse stands."""
-        self._note(judgements=with_worse_judgement(self.record.judgements, judgement))
 
-    def judged_by_gate(self, result: GateResult) -> None:
-        """Note a judgement, and what there was to compare with: no baseline that is refused."""
-        gate_input = result.input
-        own = gate_input.case.baselines
-        comparable = {
-            metric.name
-            for metric in (*gate_input.case.measurement.metrics, gate_input.metric)
-            if metric.name in own
-            and all(end.why_incomparable(metric) is None for end in gate_input.ends)
-        }
-        self._note(
-            stored={
-                **self.record.stored,
-                **{name: baseline.accepted for name, baseline in own.items()},
-            },
-            accepted={**self.record.accepted, **{name: own[name] for name in comparable}},
-        )
-        both = result.control.interleaved if result.control is not None else None
-        if both is not None:
-            interleaved = {**self.record.interleaved, both.candidate.case_id: both}
-            self._note(interleaved=interleaved)
-        self.judged(result.judgement)
+def excused(result: CaseResult) -> CaseResult:
+    """Say that the test was expected to fail."""
+    judgements = {name: excuse(judgement) for name, judgement in result.judgements.items()}
+    return replace(result, judgements=judgements)
 
-    def unexplained(self) -> list[Judgement]:
-        """Return the judgements that are new, each verdict on a metric once."""
-        found = [
-            judgement
-            for name, judgement in self.record.judgements.items()
-            if judgement.verdict is not self._explained_verdicts.get(name)
-        ]
-        self._explained_verdicts |= {
-            judgement.metric.name: judgement.verdict for judgement in found
-        }
-        return found
 
-    def explained(self, metric: str, explanation: Explanation | None) -> None:
-        """Replace the explanation of the judgement on a metric."""
-        others = {name: one for name, one in self.record.explanations.items() if name != metric}
-        own = {} if explanation is None else {metric: explanation}
-        self._note(explanations=others | own)
-
-    def failed(self, reason: str) -> None:
-        """Note that the test failed for another reason than a verdict."""
-        judgements = self.record.judgements
-        # Unless a verdict has failed it already: a strict session fails environment_shift too.
-        if all(judgement.passes(strict=True) for judgement in judgements.values()):
-            self._note(
-                judgements={
-                    metric.name: Judgement(metric=metric, verdict=Verdict.FAILED, reason=reason)
-                    for metric in [judged.metric for judged in judgements.values()] or [self.metric]
-                }
-            )
-
-    def excused(self) -> None:
-        """Note that the test was expected to fail."""
-        judgements = self.record.judgements
-        self._note(judgements={name: excuse(judged) for name, judged in judgements.items()})
+def blamed(result: CaseResult, metric: str, companions: Sequence[Companion]) -> CaseResult:
+    """Add the probes that ran on the hosts of a red case once a metric was judged."""
+    if not companions or result.judgements[metric].passes(strict=True):
+        return result
+    explanation = result.explanations.get(metric, Explanation())
+    found = weighed(result.judgements[metric], companions)
+    explanations = {**result.explanations, metric: replace(explanation, companions=found)}
+    return replace(result, explanations=explanations)
 
 
 @final
 class Explainer:
     """Explains judgements by the history, while a test reports, here or on a worker.
 
-    So the failure's message has the explanation, and with workers the test's record. A test that
+    So the failure's message has the explanation, and with workers what the test sends. A test that
     passes is explained where it was red before, which is read once; a history that cannot be read
     costs its explanations and one note, no verdict.
     """
@@ -156,25 +115,20 @@ class Explainer:
         self._red_before: set[tuple[str, str]] | None = None
         """Cases and metrics that were red when they were judged last, once that is known."""
 
-    def explain(self, notes: TestNotes) -> None:
-        """Add explanations of a test's judgements to its record."""
-        judgements = notes.unexplained()
-        self._explain_by_history(notes, judgements)
-        if notes.companions:
-            from pytest_dlperf.history.companions import weighed
-
-            for one in judgements:
-                if not one.passes(strict=True):
-                    name = one.metric.name
-                    known = notes.record.explanations.get(name, Explanation())
-                    found = weighed(one, notes.companions)
-                    notes.explained(name, replace(known, companions=found))
-
-    def _explain_by_history(self, notes: TestNotes, judgements: Sequence[Judgement]) -> None:
+    def explain(
+        self, result: CaseResult, before: CaseResult, *, has_unfit_hosts: bool
+    ) -> CaseResult:
+        """Explain what a test has judged since it reported ``before``."""
+        judgements = [
+            judgement
+            for name, judgement in result.judgements.items()
+            if name not in before.judgements
+            or judgement.verdict is not before.judgements[name].verdict
+        ]
         if self._red_before is not None:
-            judgements = self._not_as_before(notes, judgements)
+            judgements = self._not_as_before(result, judgements)
         if not judgements or self.fault is not None:
-            return
+            return result
         from pytest_dlperf.history.store import History, HistoryError
 
         file = self._suite.settings.history_file
@@ -182,10 +136,20 @@ class Explainer:
             with History.read_if_there(file, busy_s=_BUSY_S) as history:
                 if self._red_before is None:
                     self._red_before = self._read_red_before(history)
-                    judgements = self._not_as_before(notes, judgements)
-                self._explain_all(notes, judgements, history)
+                    judgements = self._not_as_before(result, judgements)
+                explanations = dict(result.explanations)
+                for subject in self._subjects(result, judgements, has_unfit_hosts=has_unfit_hosts):
+                    name = subject.judgement.metric.name
+                    explanation = self._explained(history, subject)
+                    companions = explanations.pop(name, Explanation()).companions
+                    if explanation is not None or companions:
+                        explanations[name] = replace(
+                            explanation or Explanation(), companions=companions
+                        )
         except (HistoryError, ValueError) as error:  # ValueError: no such day
             self.fault = str(error)
+            return result
+        return replace(result, explanations=explanations)
 
     def _read_red_before(self, history: History | None) -> set[tuple[str, str]]:
         from pytest_dlperf.history.nights import red_before
@@ -202,39 +166,40 @@ class Explainer:
             besides=tonight.session,
         )
 
-    def _not_as_before(self, notes: TestNotes, judgements: Sequence[Judgement]) -> list[Judgement]:
+    def _not_as_before(
+        self, result: CaseResult, judgements: Sequence[Judgement]
+    ) -> list[Judgement]:
         """Return what did not pass, and what passes after it was red."""
-        red, case_id = self._red_before or (), notes.record.case.id
+        red = self._red_before or ()
         return [
             one
             for one in judgements
-            if one.verdict is not Verdict.PASS or (case_id, one.metric.name) in red
+            if one.verdict is not Verdict.PASS or (result.case.id, one.metric.name) in red
         ]
 
-    def _explain_all(
-        self, notes: TestNotes, judgements: Sequence[Judgement], history: History | None
-    ) -> None:
+    def _subjects(
+        self, result: CaseResult, judgements: Sequence[Judgement], *, has_unfit_hosts: bool
+    ) -> Iterator[Subject]:
         from pytest_dlperf.history.explaining import Subject
         from pytest_dlperf.history.series import Series
 
-        case, cluster = notes.record.case, self._suite.cluster
+        case, cluster = result.case, self._suite.cluster
         baselines: Mapping[str, Baseline] = {}
         # What cannot be measured here needs none, and may be a whole suite.
         if any(judgement.verdict is not Verdict.SKIPPED for judgement in judgements):
             with suppress(DlperfError):  # the test has reported their mistakes
                 baselines = self._suite.baselines(case)
         for judgement in judgements:
-            name, metric = judgement.metric.name, judgement.metric
-            subject = Subject(
+            metric = judgement.metric
+            yield Subject(
                 series=Series.of(
                     case, metric, cluster=cluster.name, estimator=cluster.estimator.value
                 ),
                 judgement=judgement,
-                measurement=notes.record.measurements.get(case.id),
-                baseline=baselines.get(name),
-                has_unfit_hosts=notes.has_unfit_hosts,
+                measurement=result.measurement,
+                baseline=baselines.get(metric.name),
+                has_unfit_hosts=has_unfit_hosts,
             )
-            notes.explained(name, self._explained(history, subject))
 
     def _explained(self, history: History | None, subject: Subject) -> Explanation | None:
         """Explain a judgement, with what a hunt has found since the number is as it is."""
@@ -279,19 +244,16 @@ class Explainer:
 
 
 class SessionRecords:
-    """Merges the records of tests into a result per case."""
+    """Merges what tests report into a result per case."""
 
     def __init__(self) -> None:
         """Begin without any case."""
         self._cases: dict[str, CaseResult] = {}
-        self._measurements: dict[str, Measurement] = {}
         self._lost: set[str] = set()
         self._tests: dict[tuple[Case, str], None] = {}
-        self._ended: set[tuple[Case, str]] = set()
+        self._ended: set[tuple[str, str]] = set()
         self.deselected: set[tuple[str, str]] = set()
         """Cases, by id, and metrics of tests that were deselected."""
-        self.host_faults: dict[str, tuple[str, ...]] = {}
-        """Faults of hosts, by host."""
 
     def select(self, tests: Iterable[tuple[Case, str]]) -> None:
         """Note the selected cases and metrics: reports list each of these cases."""
@@ -302,18 +264,14 @@ class SessionRecords:
         }
         self._cases = {**selected, **self._cases}
 
-    def add(self, record: TestRecord) -> None:
-        """Merge the record of a test."""
-        self._measurements.update(record.measurements)
-        for host, faults in record.host_faults.items():
-            told = (*self.host_faults.get(host, ()), *faults)
-            self.host_faults[host] = tuple(dict.fromkeys(told))
-        before = self._cases.get(record.case.id) or CaseResult(case=record.case)
-        self._cases[record.case.id] = merge(before, record)
+    def add(self, result: CaseResult) -> None:
+        """Merge what a test reports."""
+        known = self._cases.get(result.case.id)
+        self._cases[result.case.id] = result if known is None else merge(known, result)
 
-    def end(self, record: TestRecord) -> None:
+    def end(self, case_id: str, metric: str) -> None:
         """Note that a test has come to its end."""
-        self._ended.add((record.case, record.metric))
+        self._ended.add((case_id, metric))
 
     def lose(self, node_id: str) -> None:
         """Note that a test of a selected case failed without a record: its worker was killed."""
@@ -326,8 +284,14 @@ class SessionRecords:
         """Return the selected cases, in the order in which they were selected."""
         unfinished: dict[str, tuple[str, ...]] = {}
         for case, metric in self._tests:
-            if (case, metric) not in self._ended and case.id not in self._lost:
+            if (case.id, metric) not in self._ended and case.id not in self._lost:
                 unfinished[case.id] = (*unfinished.get(case.id, ()), metric)
+        measurements = {
+            measurement.case_id: measurement
+            for result in self._cases.values()
+            for measurement in (result.measurement, result.reference)
+            if measurement is not None
+        }
         return [
             with_measurements(
                 replace(
@@ -335,7 +299,7 @@ class SessionRecords:
                     is_whole=case_id not in self._lost,
                     unfinished=unfinished.get(case_id, ()),
                 ),
-                self._measurements,
+                measurements,
             )
             for case_id, result in self._cases.items()
         ]

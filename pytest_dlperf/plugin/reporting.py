@@ -13,12 +13,18 @@ from msgspec import convert, to_builtins
 from pytest_dlperf.files.masking import keep_quiet, unspoken
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
-from pytest_dlperf.model.results import TestRecord
+from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.notices.notice import begin_all, lines_of, send_all
-from pytest_dlperf.plugin.cases import tests_of
-from pytest_dlperf.plugin.fixtures import VerdictError, notes_of
+from pytest_dlperf.plugin.cases import MEASURING, case_of, tests_of
+from pytest_dlperf.plugin.fixtures import (
+    UNFIT_HOSTS,
+    VerdictError,
+    case_and_metric,
+    note,
+    result_of,
+)
 from pytest_dlperf.plugin.named import selects_tests
-from pytest_dlperf.plugin.records import Explainer, SessionRecords
+from pytest_dlperf.plugin.records import Explainer, SessionRecords, excused, failed, judged
 from pytest_dlperf.report.report import Note, Reports, TestStatus, fault
 
 if TYPE_CHECKING:
@@ -27,7 +33,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.model.results import IgnoredLog
     from pytest_dlperf.notices.notice import Notice, Notifier, Outcome
-    from pytest_dlperf.plugin.records import TestNotes
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.plugin.workers import SessionStart
     from pytest_dlperf.report.live import LiveReport
@@ -37,7 +42,10 @@ if TYPE_CHECKING:
 _TESTS_KEY: Final = "dlperf_tests"
 _DESELECTED_KEY: Final = "dlperf_deselected"
 _FAULT_KEY: Final = "dlperf_history_fault"
+_HOSTS_KEY: Final = "dlperf_host_faults"
 _UNSPOKEN_KEY: Final = "dlperf_unspoken"
+_REPORTED: Final = pytest.StashKey[CaseResult]()
+"""What a test has reported so far."""
 WHOLE: Final = (
     pytest.ExitCode.OK,
     pytest.ExitCode.TESTS_FAILED,
@@ -69,9 +77,11 @@ class Reporting:
         self._is_interrupted = False
         self._any_report = False
         """Whether a test of a case has reported."""
-        self._current: tuple[pytest.TestReport, TestRecord] | None = None
-        """The report that pytest logs just now, with its record."""
+        self._current: tuple[pytest.TestReport, CaseResult, str] | None = None
+        """The report that pytest logs just now, with its case and metric."""
         self._records = SessionRecords()
+        self._unfit_hosts: dict[str, list[str]] = {}
+        """Faults of hosts that workers found, by host."""
         self._notes = [Note(text) for text in self._settings.unknown_variables]
         self._reports: Reports | None = None
         """The session's reports, on the controller."""
@@ -91,12 +101,14 @@ class Reporting:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take a worker's selected and deselected cases, and its fault of the history."""
+        """Take a worker's selected and deselected cases, its hosts' and its history's faults."""
         output = getattr(node, "workeroutput", {})
         tests = output.get(_TESTS_KEY, ())
         self._records.select((convert(case, Case), metric) for case, metric in tests)
         self._records.deselected.update(map(tuple, output.get(_DESELECTED_KEY, ())))
         self._explainer.fault = output.get(_FAULT_KEY) or self._explainer.fault
+        for host, why in output.get(_HOSTS_KEY, ()):
+            self._unfit_hosts.setdefault(host, []).append(why)
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Note the metrics that the user does not want to be judged."""
@@ -119,15 +131,17 @@ class Reporting:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Attach the record of a test to its report, which reaches the controller."""
+        """Attach what a test knows of its case to its report, which reaches the controller."""
         report = yield
-        notes = notes_of(item)
-        if notes is None:
+        if case_of(item) is None:
             return report
+        result, (_, metric) = result_of(item), case_and_metric(item)
+        before = item.stash.get(_REPORTED, CaseResult(case=result.case))
         failure: BaseException | str | None = None
         if report.skipped and not hasattr(report, "wasxfail"):
             reason = _skip_reason(report)
-            notes.judged(Judgement(metric=notes.metric, verdict=Verdict.SKIPPED, reason=reason))
+            skipped = Judgement(metric=metric, verdict=Verdict.SKIPPED, reason=reason)
+            result = judged(result, skipped)
             if self._settings.strict:
                 report.outcome = "failed"
                 failure = f"skipped, which --dlperf-strict does not allow: {reason}"
@@ -135,38 +149,43 @@ class Reporting:
             # Pytest itself reports what has a traceback.
             if getattr(call.excinfo.value, "pytrace", True) is False:
                 failure = call.excinfo.value
-                notes.failed(str(failure))
+                result = failed(result, metric, str(failure))
             else:
-                notes.failed(f"the test itself failed: {call.excinfo.exconly(tryshort=True)}")
-        self._explainer.explain(notes)
+                text = f"the test itself failed: {call.excinfo.exconly(tryshort=True)}"
+                result = failed(result, metric, text)
+        result = self._explainer.explain(
+            result, before, has_unfit_hosts=item.stash.get(UNFIT_HOSTS, False)
+        )
         if failure is not None:
-            report.longrepr = self._failure(notes, failure)
+            report.longrepr = self._failure(result, metric.name, failure)
         # A failure that was announced is no surprise, but strict mode takes no announcements.
         if hasattr(report, "wasxfail") and not self._settings.strict:
-            notes.excused()
-        report.dlperf = notes.record  # type: ignore[attr-defined]
+            result = excused(result)
+        note(item, result)
+        item.stash[_REPORTED] = result
+        report.dlperf = (result, metric.name)  # type: ignore[attr-defined]
         return report
 
-    def _failure(self, notes: TestNotes, failure: BaseException | str) -> str:
+    def _failure(self, known: CaseResult, metric: str, failure: BaseException | str) -> str:
         """Write the message of a failed test: of its verdict, or of its own failure."""
         from pytest_dlperf.report.explanation_words import subject
         from pytest_dlperf.report.facts import failure_of, why_facts
         from pytest_dlperf.report.failure import fact_lines, failure_message
 
-        record, tonight = notes.record, self._start.at
+        tonight = self._start.at
         if isinstance(failure, VerdictError):
             result = failure.result
-            explanation = record.explanations.get(result.judgement.metric.name)
+            explanation = known.explanations.get(result.judgement.metric.name)
             cluster = self._suite.cluster.name
             told = failure_of(result, explanation, cluster=cluster, tonight=tonight)
             return failure_message(told)
-        judgement = record.judgements.get(notes.metric.name)
-        explanation = record.explanations.get(notes.metric.name)
+        judgement = known.judgements.get(metric)
+        explanation = known.explanations.get(metric)
         said = str(failure)
         if judgement is None:
             return said
         if judgement.verdict is Verdict.FAILED:
-            reason = said.removeprefix(record.case.id).lstrip(", :")
+            reason = said.removeprefix(known.case.id).lstrip(", :")
             said = f"{subject(judgement, explanation, tonight)}: {reason}"
         return "\n".join([said, *fact_lines(why_facts(judgement, explanation, tonight))])
 
@@ -174,16 +193,17 @@ class Reporting:
     def pytest_report_to_serializable(
         self, report: pytest.CollectReport | pytest.TestReport
     ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
-        """Turn the record into builtins where a report leaves the process.
+        """Turn what a test knows into builtins where its report leaves the process.
 
         The controller writes the page, and has to keep quiet what this worker has launched with.
         """
         data = yield
-        record = getattr(report, "dlperf", None)
-        if data is not None and isinstance(record, TestRecord):
+        reported = getattr(report, "dlperf", None)
+        if data is not None and isinstance(reported, tuple):
             from pytest_dlperf.results.file import encodable
 
-            data["dlperf"] = to_builtins(encodable(record))
+            result, metric = reported
+            data["dlperf"] = [to_builtins(encodable(result)), metric]
             if self._is_worker:
                 data[_UNSPOKEN_KEY] = unspoken()
         return data
@@ -198,30 +218,29 @@ class Reporting:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect the records of tests."""
+        """Merge what tests know of their cases."""
         # The result of a test is printed where its progress stood.
         if self._live is not None:
             self._live.clear()
         self._current = None
-        record = getattr(report, "dlperf", None)
-        if record is not None and self._reports is not None:
+        reported = getattr(report, "dlperf", None)
+        if reported is not None and self._reports is not None:
             if not self._any_report and self._notices is not None:
                 self._notes += self._notices.begin()
             self._any_report = True
-            if not isinstance(record, TestRecord):
-                record = convert(record, TestRecord)
-            self._records.add(record)
-            report.user_properties = [*report.user_properties, *self._reports.properties(record)]
+            result, metric = convert(reported, tuple[CaseResult, str])
+            self._records.add(result)
+            report.user_properties += self._reports.properties(result, metric)
             if report.when == "teardown":
-                self._records.end(record)
+                self._records.end(result.case.id, metric)
             if report.failed and isinstance(report.longrepr, str):
                 from pytest_dlperf.report.failure import FailureText
                 from pytest_dlperf.report.figures import decisive
 
-                text, judgement = report.longrepr, decisive(record)
+                text, judgement = report.longrepr, decisive(result, metric)
                 report.longrepr = FailureText(text, report.location, judgement)  # type: ignore[assignment]
             if type(report) is pytest.TestReport:  # a part of a test has words of its own
-                self._current = report, record
+                self._current = report, result, metric
         elif report.failed and not self._is_worker:
             # Its worker was killed, so its case is not whole.
             self._records.lose(report.nodeid)
@@ -238,7 +257,8 @@ class Reporting:
         if self._current is None or report is not self._current[0]:
             gist = getattr(report.longrepr, "gist", "")
             return (category, letter, f"{word} ({gist})") if gist else given
-        status = self._reports.status(self._current[1], TestStatus(category, letter, word))
+        _, result, metric = self._current
+        status = self._reports.status(result, metric, TestStatus(category, letter, word))
         markup = dict.fromkeys(status.markup, True)
         word = (status.word, markup) if markup else status.word
         return status.category, status.letter, word
@@ -255,7 +275,9 @@ class Reporting:
         # Whatever asks for a status from now on makes a summary of its own.
         self._current = None
         if self._is_worker:
-            self._config.workeroutput[_FAULT_KEY] = self._explainer.fault  # type: ignore[attr-defined]
+            output = self._config.workeroutput  # type: ignore[attr-defined]
+            output[_FAULT_KEY] = self._explainer.fault
+            output[_HOSTS_KEY] = self._faults_found_here()
         elif not self._settings.dry_run:
             self._finish(session)
             is_green = session.exitstatus == pytest.ExitCode.OK
@@ -270,15 +292,23 @@ class Reporting:
 
         return list(builtin_reports(config, self._settings))
 
+    def _faults_found_here(self) -> list[tuple[str, str]]:
+        return [(one.host, one.fault) for one in self._config.stash[MEASURING].host_faults]
+
     def _finish(self, session: pytest.Session) -> None:
         from pytest_dlperf.plugin.finish import finish
         from pytest_dlperf.report.session import night_of
 
         self._is_interrupted |= session.exitstatus not in WHOLE
+        for host, why in self._faults_found_here():
+            self._unfit_hosts.setdefault(host, []).append(why)
         results, notes = finish(
             self._suite,
             self._records,
             self._ignored_logs,
+            unfit_hosts={
+                host: tuple(dict.fromkeys(faults)) for host, faults in self._unfit_hosts.items()
+            },
             session_start=self._start,
             any_report=self._any_report,
             green_so_far=session.exitstatus == pytest.ExitCode.OK,

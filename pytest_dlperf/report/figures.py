@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.results import BaselineChange, CaseResult, TestRecord
+    from pytest_dlperf.model.results import BaselineChange, CaseResult
 
 CHANGE_HEADINGS: Final = ("case", "metric", "unit", "old", "new", "diff", "by", "why")
 FIGURES: Final = (
@@ -57,14 +57,11 @@ def by_training(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
     return found
 
 
-def decisive(record: TestRecord) -> Judgement | None:
-    """Return the worst judgement of a test; of equals that of what the test is about."""
+def decisive(result: CaseResult, metric: str) -> Judgement | None:
+    """Return the worst judgement of a test; of equals that of the metric that it is about."""
     return min(
-        record.judgements.values(),
-        key=lambda judgement: (
-            judgement.verdict.rank,
-            judgement.metric.name != record.metric,
-        ),
+        result.judgements.values(),
+        key=lambda judgement: (judgement.verdict.rank, judgement.metric.name != metric),
         default=None,
     )
 

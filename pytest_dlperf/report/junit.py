@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_dlperf.model.results import CaseResult, merge
 from pytest_dlperf.report import texts
 from pytest_dlperf.report.figures import decisive
 from pytest_dlperf.report.report import Report
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.results import MetricResult, TestRecord
+    from pytest_dlperf.model.results import CaseResult, MetricResult
 
 
 class JUnitReport(Report):
@@ -26,7 +25,7 @@ class JUnitReport(Report):
         """Take the cluster's name, which stands with each test."""
         self._cluster = cluster
 
-    def properties(self, record: TestRecord) -> Iterator[tuple[str, str]]:
+    def properties(self, result: CaseResult, metric: str) -> Iterator[tuple[str, str]]:
         """Yield name and value of each property: ``dlperf.<name>``, ``dlperf.<metric>.<name>``.
 
         Values are one printable line: names and reasons come from logs. Numbers are written with a
@@ -34,18 +33,17 @@ class JUnitReport(Report):
         metrics that it judges; that of the first metric also those that no test judges. Where
         it judges several, it is about the one with the worst verdict.
         """
-        judgement = decisive(record)
-        about = judgement.metric.name if judgement else record.metric
-        values: dict[str, Any] = {"case": record.case.id, **record.case.axes()}
+        judgement = decisive(result, metric)
+        about = judgement.metric.name if judgement else metric
+        values: dict[str, Any] = {"case": result.case.id, **result.case.axes()}
         values["metric"] = about
         values["cluster"] = self._cluster
         if judgement is not None:
             values["verdict"] = judgement.verdict.value
-        result = merge(CaseResult(case=record.case), record)
         if result.measurement is not None:
             values |= _of_measurement(result.measurement)
         for name, known in result.metrics().items():
-            if name == about or name in record.judgements or _is_beside(known, record):
+            if name == about or name in result.judgements or _is_beside(known, result, metric):
                 of_metric = _of_metric(known, result)
                 values |= {f"{name}.{key}": value for key, value in of_metric.items()}
         for name, value in values.items():
@@ -54,10 +52,10 @@ class JUnitReport(Report):
                 yield f"dlperf.{name}", text
 
 
-def _is_beside(known: MetricResult, record: TestRecord) -> bool:
+def _is_beside(known: MetricResult, result: CaseResult, metric: str) -> bool:
     """Tell whether a metric without a test of its own stands with this one."""
-    measurement = record.measurements.get(record.case.id)
-    is_first = measurement is not None and measurement.metrics[0].name == record.metric
+    measurement = result.measurement
+    is_first = measurement is not None and measurement.metrics[0].name == metric
     return is_first and not known.metric.is_judged and known.median is not None
 
 

@@ -14,7 +14,7 @@ from pytest_dlperf.model.errors import DlperfError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_dlperf.model.results import TestRecord
+    from pytest_dlperf.model.results import CaseResult
     from pytest_dlperf.report.session import Night
 
 
@@ -65,14 +65,14 @@ class Report:
     is_required: bool = True
     """Whether the session fails if the report cannot be written."""
 
-    def status(self, record: TestRecord, given: TestStatus) -> TestStatus:
-        """Return what pytest prints for a test of a case; ``given`` is what it would print."""
-        del record
+    def status(self, result: CaseResult, metric: str, given: TestStatus) -> TestStatus:
+        """Return what pytest prints for a test of a metric; ``given`` is what it would print."""
+        del result, metric
         return given
 
-    def properties(self, record: TestRecord) -> Iterable[tuple[str, str]]:
+    def properties(self, result: CaseResult, metric: str) -> Iterable[tuple[str, str]]:
         """Return names and values for the test's ``user_properties``, which JUnit's file has."""
-        del record
+        del result, metric
         return ()
 
     def write(self, night: Night) -> Iterable[Note]:
@@ -131,19 +131,19 @@ class Reports:
         self._notes = notes
         self._noted: set[tuple[Report, str]] = set()
 
-    def status(self, record: TestRecord, given: TestStatus) -> TestStatus:
+    def status(self, result: CaseResult, metric: str, given: TestStatus) -> TestStatus:
         """Return what pytest prints for a test of a case."""
         for report in self._reports:
             with self._faults_noted(report):
-                given = report.status(record, given)
+                given = report.status(result, metric, given)
         return given
 
-    def properties(self, record: TestRecord) -> list[tuple[str, str]]:
+    def properties(self, result: CaseResult, metric: str) -> list[tuple[str, str]]:
         """Return what stands with a test of a case in JUnit's file."""
         found: list[tuple[str, str]] = []
         for report in self._reports:
             with self._faults_noted(report):
-                found += report.properties(record)
+                found += report.properties(result, metric)
         return found
 
     def write(self, night: Night, *, any_report: bool) -> None:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import MEMBER
-from pytest_dlperf.model.results import CaseResult, merge
 from pytest_dlperf.report import texts
 from pytest_dlperf.report.case_status import case_counts, worst_first
 from pytest_dlperf.report.case_text import CaseText, has_failure
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.results import IgnoredLog, TestRecord
+    from pytest_dlperf.model.results import CaseResult, IgnoredLog
     from pytest_dlperf.report.case_text import Row
     from pytest_dlperf.report.report import Note, TestStatus
     from pytest_dlperf.report.session import Night
@@ -73,9 +72,9 @@ class TerminalReport(Report):
         self._config = config
         self._strict = strict
 
-    def status(self, record: TestRecord, given: TestStatus) -> TestStatus:
+    def status(self, result: CaseResult, metric: str, given: TestStatus) -> TestStatus:
         """Return the verdict instead of "passed" or "failed", with ``-v`` the number too."""
-        return verdict_status(record, given, strict=self._strict)
+        return verdict_status(result, metric, given, strict=self._strict)
 
     def summary(self, night: Night, notes: Sequence[Note]) -> Iterator[Line]:
         """Return what the session has come to, the table of its cases, the notes, the counts."""
@@ -113,12 +112,14 @@ class TerminalReport(Report):
         yield counts_line(cases, notes, strict=strict, interrupted=results.interrupted)
 
 
-def verdict_status(record: TestRecord, given: TestStatus, *, strict: bool) -> TestStatus:
+def verdict_status(
+    result: CaseResult, metric: str, given: TestStatus, *, strict: bool
+) -> TestStatus:
     """Say a test's verdict. Its category stays what it is, and with it all that pytest counts."""
     if given.category not in _RAN or not given.letter:
         return given  # the setup of a test that goes on, a repetition, what others invent
-    judgement = decisive(record)
-    number = _number(record, judgement)
+    judgement = decisive(result, metric)
+    number = _number(result, metric, judgement)
     if judgement is None or judgement.verdict is Verdict.SKIPPED:
         is_skip = judgement is not None and given.category == "failed"
         return replace(given, word=f"{given.word}{' (skipped)' if is_skip else number}")
@@ -141,10 +142,10 @@ def verdict_status(record: TestRecord, given: TestStatus, *, strict: bool) -> Te
     return replace(given, letter=letter, word=f"{word}{number}", markup=(colour,))
 
 
-def _number(record: TestRecord, judgement: Judgement | None) -> str:
+def _number(result: CaseResult, metric: str, judgement: Judgement | None) -> str:
     """Write what was measured and how far it lies from what it was held against, if anything."""
     if judgement is None:
-        known = merge(CaseResult(case=record.case), record).metrics().get(record.metric)
+        known = result.metrics().get(metric)
         is_known = known is not None and known.median is not None
         return f" {numbers.quantity(known.median, known.metric.unit)}" if known and is_known else ""
     if judgement.measured is None:
