@@ -9,7 +9,7 @@ Counted is what still runs ten seconds later, by its arguments, and what has led
 it took until nothing was left. Afterwards a tame session on the same hosts has to wait for nothing,
 to pass, and to leave nothing of either.
 
-The table is Markdown: `docs/faults.md` shows it. With `--repeat`, a cell is the worst of its
+The table is Markdown; `docs/faults.md` sums it up. With `--repeat`, a cell is the worst of its
 tries; empty is what the launcher does not have. What does not hold is listed below the table, and
 makes it exit with 1.
 

@@ -2,7 +2,6 @@
 
     python benchmarks/launch_overhead.py [--launchers local,ssh] [--nodes 1,2,4,8,16,32,64]
                                          [--repeats 5]
-    python benchmarks/launch_overhead.py --scale 10,100,1000 [--nodes 64]
 
 Two trainers. The first does nothing: the time until the run is over and cleaned up is compared with
 a floor, in turn, which starts as many plain programs at once: `true` itself, or `ssh HOST true`.
@@ -11,9 +10,6 @@ its last such step until nothing of the run is left must not hold the grace that
 
 All nodes are this machine, so their supervisors share its cores. The hosts of ssh are loopback
 addresses with an sshd each, which this script starts and ends.
-
-With --scale it prints what many nodes cost this process (`launch_scale.py`), and how long a
-thousand take to start over ssh: measured with --nodes of them, reckoned for the rest.
 """
 
 from __future__ import annotations
@@ -24,14 +20,11 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from statistics import median
 from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING, TypeVar
 
-from launch_scale import STEPS as SCALE_STEPS
-from launch_scale import Cost, cost_of, line_of, played, reckoned
 from timing import interleaved, seconds
 
 from pytest_dlperf.config.launch_variables import LaunchVariables
@@ -60,26 +53,23 @@ framework: idle
 model: {name}
 unit: samples/s
 log: {{name: idle, format: {{record: 'step (?P<step>[0-9]+) at (?P<timestamp>[0-9.]+)'}}}}
-window: {{warmup_steps: 1, measured_steps: {measured}}}
+window: {{warmup_steps: 1, measured_steps: 1}}
 launch: {{devices: cpu, command: [sh, -c, '{script}']}}
 cases: [{{precision: fp32, batch_per_device: 1, topologies: [{topologies}]}}]
 """
 NOTHING = "exec true"
 # Two stamps that differ by far more than the clock's resolution; then the trainer stays.
-STEPS_EACH_SECOND = 'i=0; while :; do i=$((i+1)); echo "step $i at $i.0"; sleep 1; done'
 STEPS = 'echo "step 1 at 1.0"; echo "step 2 at $(date +%s.%N)"; exec sleep 600'
 
 
 W = TypeVar("W", bound=RunWatch)
 
 
-def write_system(
-    folder: Path, name: str, script: str, nodes: Sequence[int], *, measured: int = 1
-) -> System:
+def write_system(folder: Path, name: str, script: str, nodes: Sequence[int]) -> System:
     """Declare a trainer."""
     file = folder / f"{name}.yaml"
     topologies = ", ".join(f"{count}n1g" for count in nodes)
-    text = SYSTEM.format(name=name, script=script, topologies=topologies, measured=measured)
+    text = SYSTEM.format(name=name, script=script, topologies=topologies)
     file.write_text(text)
     return load_systems([file], dict(BUILTIN_FORMATS))[f"idle-{name}"]
 
@@ -210,43 +200,14 @@ def compare(name: str, nodes: Sequence[int], repeats: int, folder: Path) -> None
             )
 
 
-def scale(counts: Sequence[int], real: int, folder: Path) -> None:
-    """Measure and print what many nodes cost this process."""
-    folders = (folder / f"run{number}" for number in itertools.count())
-    largest = Cost(*[0.0] * 7)
-    for all_print in (False, True):
-        print("all nodes print a step a second" if all_print else "one node prints", flush=True)
-        for count in counts:
-            system = write_system(folder, "played", NOTHING, [count], measured=SCALE_STEPS)
-            with played(count, all_print=all_print) as (launcher, hosts):
-                given = (launcher, hosts, system, next(folders))
-                found = cost_of(partial(run, *given))
-            print(line_of(count, found), flush=True)
-            largest = largest if all_print else found
-    steps = write_system(folder, "steps", STEPS_EACH_SECOND, [real], measured=SCALE_STEPS)
-    with cluster("ssh", real, folder) as (ssh, hosts):
-        found = cost_of(partial(run, ssh, hosts, steps, next(folders)))
-    print(f"over ssh, to sshd on this machine:\n{line_of(real, found)}")
-    own_s, client_s = largest.start_cpu_s / counts[-1], found.clients_cpu_s / real
-    print(f"the ssh client costs {1e3 * client_s:.1f} ms of a core per node, until the run's end")
-    for cores in (2, 8, 32):
-        seconds_ = reckoned(1000, own_s, client_s, cores)
-        print(f"1000 nodes over ssh from {cores} cores: start in {seconds_:.1f} s (reckoned)")
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--launchers", default="local,ssh")
     parser.add_argument("--nodes", default="1,2,4,8,16,32,64")
     parser.add_argument("--repeats", type=int, default=5, help="counted runs of each kind")
-    parser.add_argument("--scale", help="numbers of nodes that are played by a script")
     options = parser.parse_args()
     nodes = [int(count) for count in options.nodes.split(",")]
-    if options.scale:
-        with tempfile.TemporaryDirectory(prefix="launch_overhead_") as below:
-            scale([int(count) for count in options.scale.split(",")], nodes[-1], Path(below))
-        return
     for name in options.launchers.split(","):
         with tempfile.TemporaryDirectory(prefix="launch_overhead_") as folder:
             compare(name, nodes, options.repeats, Path(folder))

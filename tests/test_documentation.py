@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from fault_matrix.faults import FAULTS
 
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.config.cluster import Cluster, find_cluster
@@ -320,12 +319,3 @@ def test_the_worked_example_is_recorded_and_gated_and_a_slow_down_is_caught(suit
     assert read.ret == 1
     # By how much the speedup rises, with the two cases as slow as their pause, is the machine's.
     assert read.parseoutcomes()["failed"] >= 2
-
-
-def test_the_table_of_faults_has_all_of_the_matrix():
-    rows = table(ROOT / "docs" / "faults.md", "# What is left")
-    assert [row[0] for row in rows] == [fault.name for fault in FAULTS]
-    for row, fault in zip(rows, FAULTS, strict=True):
-        launchers = ("local", "ssh", "slurm", "mpirun")
-        for text, launcher in zip(row[1:], launchers, strict=True):
-            assert not text or launcher in fault.launchers

@@ -12,7 +12,7 @@ import pytest
 from clusters.processes import wait_until
 from clusters.requirements import command
 from fault_matrix.cell import LIMIT_S, PROMISE_S, run_cell
-from fault_matrix.faults import FAULTS, fault
+from fault_matrix.faults import fault
 from fault_matrix.places import MARKS, place_of
 from fault_matrix.session import NODES, Session
 from pythons import old_python
@@ -33,56 +33,29 @@ FOLLOWED = " *"
 
 CELLS = {
     "local": (
-        "success, the trainer leaves its children",
-        "crash",
         "hang",
-        "Ctrl-C",
         "Ctrl-C twice",
-        "SIGTERM",
-        "SIGKILL of pytest *",
         "SIGKILL of pytest in the background, with a worker",
-        "SIGKILL of a worker",
         "SIGKILL of a supervisor",
         "SIGKILL of a supervisor and of pytest *",
-        "killall -9 python3",
-        "SIGSTOP of a supervisor",
-        "SIGSTOP of a supervisor, SIGKILL of pytest *",
         "SIGSTOP of pytest",
     ),
     "ssh": (
-        "SIGTERM",
         "SIGKILL of pytest *",
-        "SIGKILL of an ssh, srun, mpirun",
         "SIGKILL of all ssh, srun, mpirun and of pytest",
         "SIGKILL of a supervisor",
         "SIGSTOP of a supervisor",
-        "SIGSTOP of pytest",
-        "sshd ends a connection",
     ),
     "network": ("network cut *", "network cut, SIGKILL of pytest"),
-    "slurm": (
-        "crash",
-        "Ctrl-C",
-        "SIGKILL of pytest *",
-        "SIGKILL of an ssh, srun, mpirun",
-        "SIGKILL of all ssh, srun, mpirun and of pytest",
-        "SIGKILL of a supervisor",
-        "network cut, SIGKILL of pytest",
-        "scancel",
-    ),
+    "slurm": ("SIGKILL of pytest *", "SIGKILL of a supervisor", "scancel"),
     "salloc": (
-        "SIGTERM",
-        "Ctrl-C with a worker",
-        "SIGKILL of pytest *",
-        "SIGKILL of all ssh, srun, mpirun",
-        "SIGKILL of all ssh, srun, mpirun and of pytest",
-        "SIGKILL of a supervisor",
         "hang",
-        "scancel",
+        "SIGKILL of pytest *",
+        "SIGKILL of all ssh, srun, mpirun and of pytest",
     ),
-    "sbatch": ("Ctrl-C", "SIGKILL of pytest *"),
-    "kubernetes": ("SIGKILL of pytest *", "SIGKILL of all ssh, srun, mpirun and of pytest"),
-    "mpirun": ("success, the trainer goes on", "SIGKILL of pytest *"),
+    "sbatch": ("SIGKILL of pytest *",),
+    "kubernetes": ("SIGKILL of all ssh, srun, mpirun and of pytest",),
+    "mpirun": ("SIGKILL of pytest *",),
 }
 
 
@@ -111,10 +84,6 @@ def test_nothing_is_left_after(session, name):
     wait_until(lambda: not session.place.jobs(), what="the end of all jobs")
 
 
-def test_all_faults_have_names_of_their_own():
-    assert len({one.name for one in FAULTS}) == len(FAULTS)
-
-
 def test_all_limits_fit_into_the_promise():
     for seconds in (
         supervisor_client.TERMINATION_GRACE_S,
@@ -139,8 +108,7 @@ time.sleep(600)
 
 @pytest.mark.ssh
 @pytest.mark.parametrize("session", ["ssh"], indirect=True)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_of_a_look_at_hosts_that_hangs(session, number):
+def test_nothing_is_left_of_a_look_at_hosts_that_hangs(session):
     """What runs the trainer there says nothing and does not want to end."""
     python = session.folder / session.token
     python.write_text(HANGING_PYTHON.format(python=shutil.which("python3")), encoding="utf-8")
@@ -151,7 +119,7 @@ def test_nothing_is_left_of_a_look_at_hosts_that_hangs(session, number):
         what="the look at the hosts",
     )
     assert session.left()
-    session.process.send_signal(number)
+    session.process.kill()
     assert not session.left_after(LIMIT_S)
 
 
@@ -220,12 +188,11 @@ esac
 
 @pytest.mark.ssh
 @pytest.mark.parametrize("session", ["ssh"], indirect=True)
-@pytest.mark.parametrize("versions", [("3.6", "3.7"), ("3.8", "3.9")], ids="-".join)
-def test_nothing_is_left_with_an_old_python_on_the_nodes(session, versions):
-    found = [old_python(version) for version in versions]
+def test_nothing_is_left_with_an_old_python_on_the_nodes(session):
+    found = [old_python(version) for version in ("3.6", "3.7", "3.8")]
     pythons = [python for python in found if python is not None]
     if not pythons:
-        pytest.skip(f"there is no Python {' or '.join(versions)} here")
+        pytest.skip("there is no Python 3.6, 3.7 or 3.8 here")
     any_python = session.folder / "any-python"
     first = session.place.hosts[0]
     text = ANY_PYTHON.format(first=first, python=pythons[0], other=pythons[-1])
