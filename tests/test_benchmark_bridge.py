@@ -3,16 +3,13 @@
 Warnings are errors in the suite: none of pytest-benchmark's may end a session.
 """
 
-import csv
 import json
 import os
-import subprocess
-import sys
 from importlib.metadata import version
 
 import pytest
 from nights import Nights
-from trainers import CASES, TinySystem
+from trainers import CASES
 
 pytestmark = pytest.mark.slow
 
@@ -51,24 +48,8 @@ def saved(suite):
     return sorted(suite.path.glob(".benchmarks/*/*.json"))
 
 
-def command(suite, *arguments):
-    """What ``pytest-benchmark`` prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest_benchmark", *map(str, arguments)],
-        cwd=suite.path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def add_test(suite, text):
     (suite.path / "bench_tests" / "test_own.py").write_text(text, encoding="utf-8")
-
-
-# ------------------------------------------------------------------------------- the files
 
 
 def test_every_measured_case_is_in_the_json(nights, workers):
@@ -107,32 +88,6 @@ def test_every_measured_case_is_in_the_json(nights, workers):
     assert speedup["verdict"] == "pass"
 
 
-def test_cases_that_are_launched_are_there_as_well(suite):
-    TinySystem(suite)
-    file = suite.path / "benchmarks.json"
-
-    suite.run("-k", "tiny", "--dlperf-repeats", "2", "--benchmark-json", file)
-
-    assert {benchmark["param"] for benchmark in read(file)} == set(CASES)
-    assert all(benchmark["stats"]["rounds"] == 2 for benchmark in read(file))
-
-
-def test_names_do_not_depend_on_workers_groups_or_folders(nights):
-    """Saved runs are joined by the full name: all ways to run a night must give the same."""
-    suite = nights.suite
-    logs = nights.usual("tonight")
-    names = []
-    for more in ([], ["-n", "2", "--dist", "loadgroup"], ["--rootdir", "bench_tests"]):
-        file = suite.path / "benchmarks.json"
-        folders = ["--dlperf-systems", "bench_tests/systems", "--dlperf-baselines", "baselines"]
-        suite.run(*logs, *folders, "--benchmark-json", file, *more)
-        names.append(sorted((it["name"], it["fullname"], it["group"]) for it in read(file)))
-        file.unlink()
-
-    assert len(names[0]) == 2
-    assert names == [names[0]] * 3
-
-
 def test_a_slower_night_is_seen_in_a_comparison_with_a_saved_one(nights):
     suite = nights.suite
     suite.run(*nights.usual("first"), "--benchmark-save", "before")
@@ -153,91 +108,6 @@ def test_a_slower_night_is_seen_in_a_comparison_with_a_saved_one(nights):
     result.stdout.fnmatch_lines(["*= dlperf: cluster local, steady =*", f"{TWO}*regressed*"])
 
 
-def test_the_commands_of_pytest_benchmark_read_the_files(nights):
-    suite = nights.suite
-    suite.run(*nights.usual("first"), "--benchmark-save", "before", "--benchmark-save-data")
-    suite.run(*nights.usual("second", of_1n2g=0.8), "--benchmark-save", "after")
-
-    listed = command(suite, "list")
-    assert [line.rpartition("/")[2] for line in listed.split()] == [
-        "0001_before.json",
-        "0002_after.json",
-    ]
-    before, after = saved(suite)
-    table = suite.path / "table.csv"
-    printed = command(
-        suite, "compare", before, after, "--csv", table, "--name", "long", "--sort", "name"
-    )
-    assert f"local/steady::step[{TWO}]" in printed
-    with table.open(encoding="utf-8", newline="") as opened:
-        rows = list(csv.DictReader(opened))
-    medians = {
-        case_id: [float(row["median"]) for row in rows if case_id in row["name"]]
-        for case_id in (ONE, TWO)
-    }
-    assert medians[ONE][1] / medians[ONE][0] == pytest.approx(1, abs=0.05)
-    assert medians[TWO][1] / medians[TWO][0] == pytest.approx(1.25, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("by", "groups"),
-    [
-        ("fullfunc", ["'local/steady::step': 2 tests"]),
-        ("param", [f"'{ONE}': 1 tests", f"'{TWO}': 1 tests"]),
-        (
-            "group,param:devices_per_node",
-            ["'tiny-mlp-fp32 devices_per_node=1': 1 tests", "*=2': 1 tests"],
-        ),
-        ("param:size", ["'size=None': 2 tests"]),
-    ],
-)
-def test_its_groupings_work(nights, by, groups):
-    result = nights.suite.run(
-        *nights.usual("tonight"), "--benchmark-json", "it.json", "--benchmark-group-by", by
-    )
-
-    assert result.ret == 0
-    result.stdout.fnmatch_lines([f"*- benchmark {group} -*" for group in groups])
-
-
-def test_a_histogram_is_drawn_by_group(nights):
-    suite = nights.suite
-
-    result = suite.run(*nights.usual("tonight"), "--benchmark-histogram", "pictures/box")
-
-    assert result.ret == 0
-    [picture] = suite.path.glob("pictures/*.svg")
-    assert picture.name == "box-tiny-mlp-fp32.svg"
-    assert f"step[{TWO}]" in picture.read_text(encoding="utf-8")
-
-
-def test_without_pygal_its_own_message_stays_and_the_summary_too(nights):
-    # A module of this name in the folder of the session hides the one that may be installed.
-    (nights.suite.path / "pygal.py").write_text("raise ImportError\n", encoding="utf-8")
-
-    result = nights.suite.run(*nights.usual("tonight"), "--benchmark-histogram")
-
-    result.stdout.fnmatch_lines(["*= dlperf: cluster local, steady =*"])
-    result.stderr.fnmatch_lines(["ImportError: *pytest-benchmark[[]histogram[]]*"])
-
-
-# ------------------------------------------------------------------- what is not handed over
-
-
-def test_nothing_of_it_is_seen_unless_it_was_asked_for(nights):
-    suite = nights.suite
-    add_test(
-        suite,
-        "def test_modules_tiny(dlperf_case, dlperf_measure):\n    dlperf_measure(dlperf_case)\n"
-        "def test_tiny_own(benchmark):\n    benchmark.pedantic(int)\n",
-    )
-
-    result = suite.run(*nights.usual("tonight"))
-
-    result.stdout.fnmatch_lines(["*- benchmark: 1 tests -*", "test_tiny_own *"])
-    assert "step[tiny" not in result.stdout.str()
-
-
 def test_a_broken_case_is_left_out_and_named(nights):
     suite = nights.suite
     logs = nights.usual("tonight")
@@ -253,12 +123,11 @@ def test_a_broken_case_is_left_out_and_named(nights):
     )
 
 
-@pytest.mark.parametrize("asked", ["--benchmark-json=it.json", "--benchmark-save=it"])
-def test_a_session_that_measured_nothing_saves_nothing_and_keeps_its_summary(nights, asked):
+def test_a_session_that_measured_nothing_saves_nothing_and_keeps_its_summary(nights):
     suite = nights.suite
     logs = nights.night("tonight", {"4n1g": [100.0]})  # a topology that no case has
 
-    result = suite.run(*logs, asked)
+    result = suite.run(*logs, "--benchmark-save=it")
 
     assert result.ret == 1
     result.stdout.fnmatch_lines_random(
@@ -268,31 +137,6 @@ def test_a_session_that_measured_nothing_saves_nothing_and_keeps_its_summary(nig
         ]
     )
     assert saved(suite) == []
-
-
-@pytest.mark.parametrize("asked", ["--benchmark-json=it.json", "--benchmark-save=it"])
-def test_a_selection_that_nothing_fits_is_told_and_no_warning_of_theirs_ends_it(nights, asked):
-    result = nights.suite.run("-k", "tiiny", asked)
-
-    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    result.stdout.fnmatch_lines(["-k: no test has 'tiiny' in its name; near: tiny"])
-    assert "Traceback" not in result.stderr.str()
-
-
-def test_a_red_case_is_handed_over_with_its_verdict(nights):
-    """Its files hold what was measured; whether that is good stands beside."""
-    suite = nights.suite
-    file = suite.path / "benchmarks.json"
-
-    result = suite.run(*nights.usual("tonight", of_1n2g=0.8), "--benchmark-json", file)
-
-    assert result.ret == 1
-    metrics = {it["param"]: it["extra_info"]["metrics"] for it in read(file)}
-    verdicts = {case_id: known["throughput"]["verdict"] for case_id, known in metrics.items()}
-    assert verdicts == {ONE: "pass", TWO: "regressed"}
-
-
-# ------------------------------------------------------------------------- its own switches
 
 
 def test_a_measurement_of_its_own_goes_on_working(nights):
@@ -321,23 +165,6 @@ def test_who_disables_it_gets_nothing_and_is_told(nights):
     assert len(read(suite.path / "it.json")) == 2
 
 
-def test_skipping_its_tests_skips_no_case(nights):
-    suite = nights.suite
-    add_test(suite, "def test_tiny_own(benchmark):\n    benchmark.pedantic(int)\n")
-
-    result = suite.run(*nights.usual("tonight"), "--benchmark-skip", "--benchmark-json", "it.json")
-
-    result.assert_outcomes(passed=3, skipped=1)
-    assert len(read(suite.path / "it.json")) == 2
-
-
-def test_its_tests_alone_leave_every_case_unmeasured_which_is_red(nights):
-    result = nights.suite.run(*nights.usual("tonight"), "--benchmark-only")
-
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(["nothing was measured: 2 cases: 2 skipped"])
-
-
 def test_without_pytest_benchmark_all_else_works(nights):
     suite = nights.suite
     (suite.path / "conftest.py").write_text(
@@ -352,9 +179,6 @@ def test_without_pytest_benchmark_all_else_works(nights):
     assert result.ret == 0
     result.assert_outcomes(passed=3, deselected=result.parseoutcomes().get("deselected", 0))
     result.stdout.fnmatch_lines(["*= dlperf: cluster local, steady =*", "IMPORTED False"])
-
-
-# --------------------------------------------------------------------- releases that differ
 
 
 def test_a_release_that_is_not_understood_is_told_and_costs_no_verdict(nights):
@@ -389,17 +213,3 @@ def test_what_is_used_of_pytest_benchmark_is_there():
     assert {"include_data", "flat"} <= set(signature(Metadata.as_dict).parameters)
     assert set(Stats.fields) == STATISTICS - {"iterations"}
     assert list(signature(BenchmarkSession.__init__).parameters) == ["self", "config"]
-
-
-def test_its_session_s_list_is_what_it_saves(suite):
-    suite.path.joinpath("test_it.py").write_text(
-        "def test_it(request, benchmark):\n"
-        "    session = request.config._benchmarksession\n"
-        "    assert session.benchmarks == [] and session.disabled is False\n"
-        "    benchmark.pedantic(int)\n"
-        "    assert [it.name for it in session.benchmarks] == ['test_it']\n"
-        "    assert isinstance(session.benchmarks, list)\n",
-        encoding="utf-8",
-    )
-
-    suite.pytester.runpytest_subprocess("test_it.py").assert_outcomes(passed=1)
