@@ -160,7 +160,7 @@ def test_a_cluster_says_what_launches_on_it_need(tmp_path):
     cluster = find_cluster(tmp_path, "office")
 
     assert (cluster.devices_per_node, cluster.python) == (8, "/usr/bin/python3.6")
-    assert [(one.system, one.name, one.key, one.value) for one in cluster.assignments] == [
+    assert [(one.system, one.name, one.key, one.value) for one in cluster.settings] == [
         ("*", "extra_args", "", ("--a", "b c")),
         ("*", "pause_s", "", "20"),
         ("paddle-resnet50", "checkout", "", "/models"),
@@ -170,7 +170,7 @@ def test_a_cluster_says_what_launches_on_it_need(tmp_path):
         ("paddle-resnet50", "env", "LIMIT", "0.80"),
         ("paddle-resnet50", "python", "", "/conda/bin/python"),
     ]
-    checkout = cluster.assignments[2]
+    checkout = cluster.settings[2]
     assert (checkout.place, checkout.key_path) == (f"{file}:7", "$.vars.paddle-resnet50.checkout")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pytest_dlperf.config.slurm_container import Container, Mount, Runtime
+from pytest_dlperf.config.container import Container, Mount, Runtime
 from pytest_dlperf.launch.containers import (
     ENGINES,
     contained,

@@ -12,7 +12,7 @@ import pytest
 from clusters.processes import LONG_S, processes_with, wait_until
 from trainers import CASES, TinySystem, measurer
 
-from pytest_dlperf.config.assignments import parse_assignment
+from pytest_dlperf.config.settings import parse_setting
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import SshLauncher
 from pytest_dlperf.model.case import Case
@@ -40,7 +40,7 @@ while True:
 def boxed(tiny, *more, runtime="podman"):
     """Have the trainer run in the image ``tested``, unless more is said."""
     said = ["image=tested", f"runtime={runtime}", f"mounts={tiny.folder}"]
-    return [parse_assignment(f"*.container.{text}") for text in (*said, *more)]
+    return [parse_setting(f"*.container.{text}") for text in (*said, *more)]
 
 
 def software(found):
@@ -51,7 +51,7 @@ def test_a_run_is_measured_in_its_image(suite, podman):
     """The image has the slower software, and another version of a module than the host: none."""
     tiny = TinySystem(suite, launch=["requires_modules: [speed]"])
 
-    found = measurer(suite, assignments=boxed(tiny)).measure(ONE_DEVICE)
+    found = measurer(suite, settings=boxed(tiny)).measure(ONE_DEVICE)
 
     [run] = found.runs
     assert (run.status, run.reason) == (RunStatus.OK, None)
@@ -70,9 +70,9 @@ def test_a_run_is_measured_in_its_image(suite, podman):
 @pytest.mark.minutes(1)
 def test_the_image_of_the_accepted_software_runs_interleaved(suite, podman):
     tiny = TinySystem(suite, launch=["requires_modules: [speed]"])
-    control = [parse_assignment("*.container.image=accepted")]
+    control = [parse_setting("*.container.image=accepted")]
 
-    found = measurer(suite, assignments=boxed(tiny)).interleaved(
+    found = measurer(suite, settings=boxed(tiny)).interleaved(
         ONE_DEVICE, hosts=HERE, pairs=2, control=control
     )
 
@@ -111,7 +111,7 @@ def test_the_trainer_is_asked_to_end_and_nothing_is_left(suite, podman):
     tiny = TinySystem(suite)
     child = nasty(tiny)
 
-    found = measurer(suite, assignments=boxed(tiny)).measure(ONE_DEVICE)
+    found = measurer(suite, settings=boxed(tiny)).measure(ONE_DEVICE)
 
     assert (found.runs[0].status, found.runs[0].reason) == (RunStatus.OK, None)
     assert (tiny.folder / "asked").exists()
@@ -157,9 +157,7 @@ def test_two_hosts_run_a_container_each(suite, podman, ssh_hosts, tmp_path):
     launcher = SshLauncher(shlex.split(ssh_hosts.ssh_command), str(python))
     hosts = [Host(name=name, address=name, devices=2) for name in ssh_hosts.names[:2]]
 
-    found = measurer(suite, assignments=boxed(tiny), launcher=launcher, hosts=hosts).measure(
-        TWO_NODES
-    )
+    found = measurer(suite, settings=boxed(tiny), launcher=launcher, hosts=hosts).measure(TWO_NODES)
 
     assert (found.runs[0].status, found.runs[0].reason) == (RunStatus.OK, None)
     assert sorted(line.split()[3] for line in tiny.hosts()) == ssh_hosts.names[:2]
@@ -182,7 +180,7 @@ def test_two_hosts_run_a_container_each(suite, podman, ssh_hosts, tmp_path):
 def test_what_a_container_lacks_is_found_before_the_first_run(suite, more, fault):
     tiny = TinySystem(suite)
     with pytest.raises(BrokenError, match=fault):
-        measurer(suite, assignments=boxed(tiny, more)).measure(ONE_DEVICE)
+        measurer(suite, settings=boxed(tiny, more)).measure(ONE_DEVICE)
     assert tiny.starts() == []
 
 
@@ -199,9 +197,9 @@ def test_what_the_image_lacks_is_found_inside_of_it(suite):
     )
     folder = suite.path / "data"
     folder.mkdir()
-    data = [parse_assignment(f"*.data={folder}")]
+    data = [parse_setting(f"*.data={folder}")]
     with pytest.raises(BrokenError) as caught:
-        measurer(suite, assignments=[*boxed(tiny), *data]).measure(ONE_DEVICE)
+        measurer(suite, settings=[*boxed(tiny), *data]).measure(ONE_DEVICE)
     assert f"data: there is no folder '{folder}'" in str(caught.value)
     assert "'python3' there has no module slowness" in str(caught.value)
 
@@ -211,17 +209,17 @@ def test_a_runtime_that_is_not_there_is_told(suite, monkeypatch):
     monkeypatch.setenv("PATH", str(suite.path))
     for runtime in ("docker", "apptainer"):
         with pytest.raises(BrokenError, match=rf"{runtime}|'python3' does not run in the image"):
-            measurer(suite, assignments=boxed(tiny, runtime=runtime)).measure(ONE_DEVICE)
+            measurer(suite, settings=boxed(tiny, runtime=runtime)).measure(ONE_DEVICE)
 
 
 def test_an_image_needs_somebody_who_starts_it(suite):
     tiny = TinySystem(suite)
     with pytest.raises(BrokenError, match=r"container\.image is set, and no container\.runtime"):
-        measurer(suite, assignments=boxed(tiny)[:1]).measure(ONE_DEVICE)
+        measurer(suite, settings=boxed(tiny)[:1]).measure(ONE_DEVICE)
 
 
 def test_a_head_node_starts_no_container(suite):
     """What it starts on other nodes would run outside."""
     tiny = TinySystem(suite, launch=["start_on: head"])
     with pytest.raises(BrokenError, match=r"start_on: head.*container\.runtime=none"):
-        measurer(suite, assignments=boxed(tiny)).measure(ONE_DEVICE)
+        measurer(suite, settings=boxed(tiny)).measure(ONE_DEVICE)

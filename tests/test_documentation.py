@@ -10,8 +10,8 @@ import yaml
 
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.config.cluster import Cluster, find_cluster
-from pytest_dlperf.config.launch_variables import LaunchVariables, check_assignments, resolve
-from pytest_dlperf.config.slurm_container import EVERY_SYSTEM_TAKES
+from pytest_dlperf.config.launch_variables import LaunchVariables, check_settings, resolve
+from pytest_dlperf.config.settings import EVERY_SYSTEM_TAKES
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.config.template import FIELDS
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
@@ -133,8 +133,8 @@ def test_the_example_of_a_cluster_sets_what_the_example_of_a_system_needs(tmp_pa
     cluster = find_cluster(tmp_path, "ours")
     spec = system_with(example("what a system needs"), tmp_path).launch
     assert spec is not None
-    assert not list(check_assignments({"pytorch-resnet50": spec}, [cluster.assignments]))
-    assert resolve(spec, "pytorch-resnet50", [cluster.assignments]) == LaunchVariables(
+    assert not list(check_settings({"pytorch-resnet50": spec}, cluster.settings))
+    assert resolve(spec, "pytorch-resnet50", [cluster.settings]) == LaunchVariables(
         values={"checkout": "/home/me/examples/imagenet", "shards": "8"},
         extra_arguments=("--seed", "1"),
         environment={"NCCL_SOCKET_IFNAME": "ib0"},

@@ -9,7 +9,7 @@ import pytest
 from msgspec import convert, to_builtins
 from trainers import CASES, SYSTEM, TinySystem, measurer, slower_by
 
-from pytest_dlperf.config.assignments import Assignment
+from pytest_dlperf.config.settings import Setting
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import SshLauncher
 from pytest_dlperf.logs.tree import CONTROL_ARM, LogSource, index_logs
@@ -60,7 +60,7 @@ def test_it_passes_between_processes_whole(suite):
 
 def test_the_control_goes_before_all_that_the_user_has_set(suite):
     tiny = TinySystem(suite)
-    measurer(suite, assignments=slower_by("3")).interleaved(
+    measurer(suite, settings=slower_by("3")).interleaved(
         ONE_DEVICE, hosts=HERE, pairs=1, control=slower_by("2")
     )
     assert tiny.slower() == ["1n1g 0 1 3", "1n1g 0 1 2"]
@@ -135,7 +135,7 @@ def test_what_only_the_accepted_software_needs_is_looked_at_before_anything_runs
     suite,
 ):
     tiny = TinySystem(suite)
-    elsewhere = Assignment(system="*", name="python", value="/no/python", place="control")
+    elsewhere = Setting(system="*", name="python", value="/no/python", place="control")
     with pytest.raises(BrokenError, match="trainer's Python '/no/python' does not run there"):
         measurer(suite).interleaved(ONE_DEVICE, hosts=HERE, pairs=1, control=[elsewhere])
     assert tiny.starts() == []

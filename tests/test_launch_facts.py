@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 from trainers import CASES, SYSTEM, TinySystem, checkout, measurer
 
-from pytest_dlperf.config.assignments import Assignment
 from pytest_dlperf.config.kubernetes import Kubernetes
 from pytest_dlperf.config.launch_variables import resolve
+from pytest_dlperf.config.settings import Setting
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.files.masking import MASK, Digests
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
@@ -48,12 +48,12 @@ SALLOC = SallocAllocator("python3")
 
 def given(name, *value, key=""):
     one = value[0] if len(value) == 1 and name != "extra_args" else value
-    return Assignment(system=SYSTEM, name=name, key=key, value=one, place="a test")
+    return Setting(system=SYSTEM, name=name, key=key, value=one, place="a test")
 
 
 def facts(
     folder,
-    *assignments,
+    *settings,
     text=SYSTEM_FILE,
     session="night",
     engine=SALLOC,
@@ -66,7 +66,7 @@ def facts(
     system = load_systems([systems / "own.yaml"], BUILTIN_FORMATS)[SYSTEM]
     assert system.launch is not None
     code = given("code", str(folder / "suite" / "code"))
-    sources = [(*assignments, code)]
+    sources = [(*settings, code)]
     variables = resolve(system.launch, SYSTEM, sources, case=CASE)
     launch = CaseLaunch(
         system=system,
@@ -77,7 +77,7 @@ def facts(
         python=variables.python or sys.executable,
         folder=folder / session,
         scratch=SCRATCH,
-        assignments=sources,
+        settings=sources,
     )
     return launch_facts(launch, engine, Digests(folder))
 
@@ -238,7 +238,7 @@ def test_two_nights_on_other_hosts_have_equal_facts(suite, ssh_hosts):
     for number, name in enumerate(["", *ssh_hosts.names[:2]]):
         night = measurer(
             suite,
-            assignments=[given("working_directory", str(code))],
+            settings=[given("working_directory", str(code))],
             launcher=ssh if name else None,
             hosts=[Host(name=name, address=name)] if name else (),
         )

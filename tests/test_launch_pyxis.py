@@ -11,7 +11,7 @@ import pytest
 from clusters.requirements import command
 from trainers import CASES, TinySystem, measurer
 
-from pytest_dlperf.config.assignments import parse_assignment
+from pytest_dlperf.config.settings import parse_setting
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import SlurmLauncher
 from pytest_dlperf.model.case import Case
@@ -55,8 +55,8 @@ def on_slurm(suite, slurm):
         Host(name=name, address=address, devices=2)
         for name, address in zip(slurm.names[:2], slurm.addresses[:2], strict=True)
     ]
-    said = [parse_assignment(f"*.slurm.srun={ALL}")]
-    return measurer(suite, assignments=said, launcher=SlurmLauncher(), hosts=hosts)
+    said = [parse_setting(f"*.slurm.srun={ALL}")]
+    return measurer(suite, settings=said, launcher=SlurmLauncher(), hosts=hosts)
 
 
 def test_every_step_has_the_options_and_another_image_is_another_arm(suite, slurm, calls):
@@ -67,7 +67,7 @@ def test_every_step_has_the_options_and_another_image_is_another_arm(suite, slur
         TWO_NODES,
         hosts=slurm.names[:2],
         pairs=1,
-        control=[parse_assignment(f"*.slurm.srun={options}")],
+        control=[parse_setting(f"*.slurm.srun={options}")],
     )
 
     assert [line.split()[3] for line in tiny.slower()] == ["1", "1", "1.25", "1.25"]

@@ -292,7 +292,7 @@ def test_the_time_of_a_micro_batch_is_that_of_a_step_of_one():
     assert misread(line, {"record": record}, ALONE) is None
 
 
-def test_a_number_taken_by_its_key_is_known_as_well():
+def test_a_number_options_for_its_key_is_known_as_well():
     line = LINES["Hugging Face's Trainer"]
     taken = {
         "train_tokens_per_second": "tokens_per_second",

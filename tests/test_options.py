@@ -131,7 +131,7 @@ def test_values_are_more_than_text(project):
     assert given.control is ControlArm.NEVER
     assert given.repeats == 9
     assert given.ssh_command == ("ssh", "-F", "my conf")
-    assert given.assignments[0].place == "--dlperf-set a.b"
+    assert given.launch_settings[0].place == "--dlperf-set a.b"
     assert (given.hosts.text, given.hosts.place) == ("x,y", "--dlperf-hosts")
     assert given.reason == "NCCL 2.19"
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_dlperf.config.assignments import parse_assignment
 from pytest_dlperf.config.launch_keys import Devices, StartOn, VariableKind
 from pytest_dlperf.config.launch_variables import resolve
+from pytest_dlperf.config.settings import parse_setting
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.plan import Node, plan_run
@@ -63,7 +63,7 @@ def plan(
     values = SET[case.system] if given_values is None else given_values
     said = [f"{system.id}.{name}={value}" for name, value in values.items()]
     variables = resolve(
-        system.launch, system.id, [[parse_assignment(text) for text in (*said, *more)]], case=case
+        system.launch, system.id, [[parse_setting(text) for text in (*said, *more)]], case=case
     )
     return plan_run(
         system.launch,

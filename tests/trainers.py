@@ -11,8 +11,8 @@ from types import MappingProxyType
 import yaml  # noqa: F401 - pytester unloads what a test has imported, and its C part loads once only
 from suites import Suite
 
-from pytest_dlperf.config.assignments import Assignment
 from pytest_dlperf.config.cluster import Cluster
+from pytest_dlperf.config.settings import Setting
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.fleet import Fleet
@@ -177,16 +177,16 @@ def shorter_training(suite: Suite, topology: str) -> str:
     return "pytorch-resnet18_short"
 
 
-def slower_by(factor: str) -> list[Assignment]:
+def slower_by(factor: str) -> list[Setting]:
     """What makes a training of the tiny system so many times as slow."""
-    return [Assignment(system=SYSTEM, name="env", key="TINY_SLOWER", value=factor, place="a test")]
+    return [Setting(system=SYSTEM, name="env", key="TINY_SLOWER", value=factor, place="a test")]
 
 
 def measurer(  # noqa: PLR0913 - what differs between tests, by name
     suite: Suite,
     *,
     repeats: Callable[[Case], Repeats] = lambda _: FixedRepeats(1),
-    assignments: Sequence[Assignment] = (),
+    settings: Sequence[Setting] = (),
     launcher: Launcher | None = None,
     hosts: Sequence[Host] = (),
     show: Callable[[RunProgress], None] = lambda _: None,
@@ -210,7 +210,7 @@ def measurer(  # noqa: PLR0913 - what differs between tests, by name
         Cluster(
             name="mine", directory=suite.path / "baselines" / "mine", peak_tflops=dict(peak_tflops)
         ),
-        assignments=(assignments,),
+        settings=(settings,),
         session_dir=suite.path / "night",
         repeats=repeats,
         say=print,

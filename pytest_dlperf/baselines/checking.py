@@ -14,7 +14,8 @@ from pytest_dlperf.baselines.reading import (
     significant,
 )
 from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
-from pytest_dlperf.files.yamlfile import Problem, YamlError, nearest
+from pytest_dlperf.files.mistakes import nearest
+from pytest_dlperf.files.yamlfile import Problem, YamlError
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, ROLLING_SESSIONS
 from pytest_dlperf.model.numbers import named

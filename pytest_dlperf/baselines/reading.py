@@ -18,7 +18,8 @@ from pytest_dlperf.config.parts import (
     TopologyText,
     doc,
 )
-from pytest_dlperf.files.yamlfile import YamlFile, nearest
+from pytest_dlperf.files.mistakes import nearest
+from pytest_dlperf.files.yamlfile import YamlFile
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import (
@@ -367,7 +368,7 @@ def _shared(said: SharedKeys) -> dict[str, Any]:
         launch = None if accepted.launch is None else accepted.launch.facts
         shared["acceptance"] = Acceptance(**{**asdict(accepted), "launch": launch})
     if said.machine is not None:
-        shared["machine"] = said.machine.facts
+        shared["machine"] = said.machine.set_keys()
     return shared
 
 

@@ -18,7 +18,7 @@ from pytest_dlperf.command.shell import (
     text_argument,
 )
 from pytest_dlperf.config.cluster import CLUSTER_FILE
-from pytest_dlperf.files.yamlfile import nearest
+from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.gate.noise import is_noise_free, pooled_noise
 from pytest_dlperf.gate.rules import rule_for
 from pytest_dlperf.gate.scatter import needed_tolerance

@@ -25,7 +25,7 @@ from pytest_dlperf.config.cluster import (
     UnknownClusterError,
     find_cluster,
 )
-from pytest_dlperf.config.launch_variables import check_assignments
+from pytest_dlperf.config.launch_variables import check_settings
 from pytest_dlperf.config.systems import read_systems
 from pytest_dlperf.files.yamlfile import Problem, YamlError
 from pytest_dlperf.model.errors import UsageError
@@ -134,7 +134,7 @@ def _cluster(
             *_unreadable_baselines(directory / name),
         ]
     findings = list(check_cluster(cluster, systems, all_are_read=all_are_read))
-    return findings + _assignments(cluster, systems) if all_are_read else findings
+    return findings + _settings(cluster, systems) if all_are_read else findings
 
 
 def _unreadable_baselines(folder: Path) -> list[Problem]:
@@ -151,11 +151,11 @@ def _unreadable_baselines(folder: Path) -> list[Problem]:
     return findings
 
 
-def _assignments(cluster: Cluster, systems: Mapping[str, System]) -> list[Problem]:
+def _settings(cluster: Cluster, systems: Mapping[str, System]) -> list[Problem]:
     """Find variables that the cluster sets for launches and no system has."""
-    control = cluster.control.assignments if cluster.control is not None else ()
+    control = cluster.control.settings if cluster.control is not None else ()
     specs = {name: system.launch for name, system in systems.items()}
-    return list(check_assignments(specs, (cluster.assignments, control)))
+    return list(check_settings(specs, (*cluster.settings, *control)))
 
 
 # ------------------------------------------------------------------------- output

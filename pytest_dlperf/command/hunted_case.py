@@ -22,7 +22,7 @@ from pytest_dlperf.command.shell import (
     text_argument,
     write_report,
 )
-from pytest_dlperf.config.assignments import ALL_SYSTEMS
+from pytest_dlperf.config.launch_variables import strongest
 from pytest_dlperf.culprit import words
 from pytest_dlperf.culprit.checkouts import SHORT, Checkout, Workshop
 from pytest_dlperf.culprit.hunt import Shape, ends_of, hunt_of, of_nights
@@ -107,12 +107,9 @@ class HuntedCase(Struct, frozen=True, kw_only=True):
     def python(self) -> str:
         """The trainer's Python, as far as settings say; else this one."""
         settings, cluster = self.suite.settings, self.suite.cluster
-        for source in (settings.assignments, cluster.assignments):
-            for system in (self.case.system, ALL_SYSTEMS):
-                for given in reversed(source):
-                    if (given.system, given.name) == (system, "python"):
-                        return given.text
-        return sys.executable
+        holding = strongest(self.case.system, (settings.launch_settings, cluster.settings))
+        python = holding.get(("python", ""))
+        return sys.executable if python is None else python.text
 
 
 def add_hunting(parser: ArgumentParser) -> None:

@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, text_argument
-from pytest_dlperf.files.yamlfile import nearest
-from pytest_dlperf.files.yamlschema import Rules
+from pytest_dlperf.files.mistakes import Rules, nearest
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pytest_dlperf.command.shell import (
 )
 from pytest_dlperf.command.training_log import measure
 from pytest_dlperf.config.systems import read_systems
-from pytest_dlperf.files.yamlfile import nearest
+from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.report.texts import printable

@@ -9,8 +9,8 @@ import shutil
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.writing import write_whole
-from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.report.texts import plain, printable
 

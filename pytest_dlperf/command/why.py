@@ -153,7 +153,7 @@ def _hunted(options: Namespace, hunted: HuntedCase, nights: Nights, style: Style
     if len(nights.sides) < 2:  # noqa: PLR2004 - good and tonight
         raise NotFoundError(f"{case.id}: what both nights were measured on is not known")
     good, tonight = nights.sides
-    sources = (settings.assignments, hunted.suite.cluster.assignments)
+    sources = (settings.launch_settings, hunted.suite.cluster.settings)
     checkouts = checkouts_of(hunted.suite.systems[case.system], case, sources)
     checkouts[SUITE] = str(settings.systems_directories[0])
     suspects = suspects_of(good, tonight, checkouts, case.system)

@@ -45,8 +45,7 @@ class Flops(Part, frozen=True, kw_only=True):
     @property
     def flops(self) -> dict[str, float]:
         """Those of the two keys that are set."""
-        said = {key: getattr(self, key) for key in Flops.__struct_fields__}
-        return {key: number for key, number in said.items() if number is not None}
+        return {key: n for key in Flops.__struct_fields__ if (n := getattr(self, key)) is not None}
 
 
 class LayoutKeys(Layout, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
 
-from pytest_dlperf.config.assignments import Assignment, Vars, assignments_of
 from pytest_dlperf.config.kubernetes import Kubernetes
 from pytest_dlperf.config.options import LOCAL_CLUSTER
 from pytest_dlperf.config.parts import Part, Precision, Scalar, SomeOf, Text, doc
-from pytest_dlperf.files.yamlfile import YamlFile, load, nearest
+from pytest_dlperf.config.settings import Setting, Vars, settings_of
+from pytest_dlperf.files.mistakes import nearest
+from pytest_dlperf.files.yamlfile import YamlFile, load
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import MACHINE_FACTS, Estimator
 
@@ -48,11 +48,6 @@ class Machine(Part, frozen=True, kw_only=True):
         Scalar | None, doc(f"{MACHINE_FACTS['interconnect'].capitalize()}.")
     ] = None
     network: Annotated[Scalar | None, doc(f"{MACHINE_FACTS['network'].capitalize()}.")] = None
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """The facts that are known."""
-        return {name: fact for name, fact in asdict(self).items() if fact is not None}
 
 
 MACHINE_HELP: Final = (
@@ -137,10 +132,10 @@ class ClusterFile(_Machines, frozen=True, kw_only=True):
 class Control(Struct, frozen=True, kw_only=True):
     """The accepted software of a cluster, to be run beside what is tested.
 
-    ``assignments`` go before all that is set otherwise.
+    ``settings`` go before all that is set otherwise.
     """
 
-    assignments: tuple[Assignment, ...]
+    settings: tuple[Setting, ...]
     description: str | None = None
 
 
@@ -153,7 +148,7 @@ class Cluster(_Machines, frozen=True, kw_only=True):
 
     name: str
     directory: Path
-    assignments: tuple[Assignment, ...] = ()
+    settings: tuple[Setting, ...] = ()
     control: Control | None = None
     machine: Mapping[str, str] = {}
 
@@ -184,18 +179,18 @@ def _read_cluster(file: YamlFile, name: str) -> Cluster:
     control = None
     if said.control is not None:
         control = Control(
-            assignments=assignments_of(file, ("control", "vars")),
+            settings=settings_of(file, ("control", "vars")),
             description=said.control.description,
         )
-    assignments = assignments_of(file, ("vars",)) if said.vars else ()
+    settings = settings_of(file, ("vars",)) if said.vars else ()
     file.check()
     machines = {key: getattr(said, key) for key in _Machines.__struct_fields__}
     return Cluster(
         name=name,
         directory=file.file.parent,
-        assignments=assignments,
+        settings=settings,
         control=control,
-        machine=said.machine.facts,
+        machine=said.machine.set_keys(),
         **machines,
     )
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Final
 
-from pytest_dlperf.files.yamlfile import YamlFile, nearest
+from pytest_dlperf.files.mistakes import nearest
+from pytest_dlperf.files.yamlfile import YamlFile
 
 SHIPPED: Final = Path(__file__).parent.parent / "systems"
 """The folder of the systems that ship."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, field
 
 from pytest_dlperf.config.conditions import Choice, Condition
+from pytest_dlperf.config.container import ContainerKeys
 from pytest_dlperf.config.parts import (
     Arguments,
     Expression,
@@ -21,7 +22,7 @@ from pytest_dlperf.config.parts import (
     VariableName,
     doc,
 )
-from pytest_dlperf.config.slurm_container import ContainerKeys, SlurmKeys
+from pytest_dlperf.config.settings import SlurmKeys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

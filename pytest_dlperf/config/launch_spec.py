@@ -13,10 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import asdict, replace
 
-from pytest_dlperf.config.assignments import ALL_SYSTEMS, assignments_at
 from pytest_dlperf.config.conditions import ALWAYS, Condition, chosen
 from pytest_dlperf.config.launch_keys import ConditionalArguments, Launch
-from pytest_dlperf.config.slurm_container import CONTAINER, EVERY_SYSTEM_TAKES, SLURM, parts_of
+from pytest_dlperf.config.settings import (
+    ALL_SYSTEMS,
+    CONTAINER,
+    EVERY_SYSTEM_TAKES,
+    SLURM,
+    settings_at,
+)
 from pytest_dlperf.config.template import (
     ARGUMENTS,
     EXTRA_ARGUMENTS,
@@ -26,12 +31,12 @@ from pytest_dlperf.config.template import (
     names_in,
     template_problems,
 )
-from pytest_dlperf.files.yamlfile import nearest
+from pytest_dlperf.files.mistakes import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
-    from pytest_dlperf.config.assignments import Assignment
+    from pytest_dlperf.config.settings import Setting
     from pytest_dlperf.files.yamlfile import YamlFile
     from pytest_dlperf.model.case import Case
 
@@ -54,7 +59,7 @@ class LaunchSpec(Launch, frozen=True, kw_only=True):
     """A file that it writes its steps into, beside its output: ``log.file`` of the system."""
     axes: tuple[str, ...] = ()
     """The free axes of the cases, which may stand in templates."""
-    assignments: tuple[Assignment, ...] = ()
+    settings: tuple[Setting, ...] = ()
     """Options of engines that start runs, and the container, unless users set others."""
 
     def problems(self) -> Iterator[tuple[Path, str]]:
@@ -241,14 +246,14 @@ def launch_of(
         else one
         for name, one in keys.variables.items()
     }
-    around = {SLURM: parts_of(keys.slurm), CONTAINER: parts_of(keys.container)}
+    around = {SLURM: keys.slurm.set_keys(), CONTAINER: keys.container.set_keys()}
     spec = LaunchSpec(
         **{**asdict(keys), "variables": variables},
         log_file=log_file,
         axes=tuple(cases[0].free_axes) if cases else (),
-        assignments=(
-            *assignments_at(file, ("launch",), ALL_SYSTEMS, around),
-            *assignments_at(file, ("launch", "engines"), ALL_SYSTEMS, keys.engines),
+        settings=(
+            *settings_at(file, ("launch",), ALL_SYSTEMS, around),
+            *settings_at(file, ("launch", "engines"), ALL_SYSTEMS, keys.engines),
         ),
     )
     for key in file.value["launch"] if cases and cases[0].work is None else ():

@@ -140,7 +140,7 @@ def _targets(given: OptionText) -> Iterator[Target]:
             # It may be an address without its kind: a secret.
             is_word = re.fullmatch(_KIND, kind) is not None
             named = f"unknown notifier {kind!r}" if is_word else "needs a notifier"
-            from pytest_dlperf.files.yamlfile import nearest
+            from pytest_dlperf.files.mistakes import nearest
 
             near = nearest(kind, _KINDS) if is_word else ""
             raise UsageError(

@@ -88,7 +88,7 @@ def _unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
     known = {*_OF_RUNS, *options}
     for name in sorted(environment):
         if name.startswith(_PREFIX) and name not in known:
-            from pytest_dlperf.files.yamlfile import nearest
+            from pytest_dlperf.files.mistakes import nearest
 
             yield f"the environment variable {name} is unknown{nearest(name, known)}"
 

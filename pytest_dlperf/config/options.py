@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.config.notices import Target
+    from pytest_dlperf.config.settings import Setting
     from pytest_dlperf.config.values import ControlArm, NamedLogs, NotifyOn
     from pytest_dlperf.model.metric import RuleName
 
@@ -163,13 +163,13 @@ class Settings(NamedTuple):
         read=values.seconds,
         environment=True,
     )
-    assignments: tuple[Assignment, ...] = option(
+    launch_settings: tuple[Setting, ...] = option(
         "set",
         "SYSTEM.name=value",
         "what a trainer needs here: a variable such as its checkout, `extra_args`, `env.NAME`, "
         "`python`, `working_directory`, `pause_s`, `slurm.srun` or `container.image`; "
         "SYSTEM may be `*`",
-        read=values.assignment,
+        read=values.setting,
         many=True,
     )
     dry_run: bool = flag(

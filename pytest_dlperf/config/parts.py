@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 import gc
-from typing import Annotated, Final, TypeVar, Union
+from typing import Annotated, Any, Final, TypeVar, Union
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
@@ -26,6 +26,10 @@ atexit.register(gc.freeze)
 
 class Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A mapping of a file."""
+
+    def set_keys(self) -> dict[str, Any]:
+        """Return what is written, by the names of the fields, without what is left out."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def doc(text: str) -> Meta:

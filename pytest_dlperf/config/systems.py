@@ -15,7 +15,8 @@ from pytest_dlperf.config.launch_spec import launch_of
 from pytest_dlperf.config.metrics import declared_metrics, metrics_of
 from pytest_dlperf.config.parts import of_model
 from pytest_dlperf.config.system_file import SystemFile
-from pytest_dlperf.files.yamlfile import Problem, YamlError, YamlFile, nearest, read_text
+from pytest_dlperf.files.mistakes import nearest
+from pytest_dlperf.files.yamlfile import Problem, YamlError, YamlFile, read_text
 from pytest_dlperf.formats.facts import CASE_FACTS, declared_facts
 from pytest_dlperf.formats.log_format import (
     NO_STEPS,

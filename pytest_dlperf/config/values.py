@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from pytest_dlperf.config.assignments import Assignment
+    from pytest_dlperf.config.settings import Setting
     from pytest_dlperf.model.metric import RuleName
 
 E = TypeVar("E", bound=Enum)
@@ -129,7 +129,7 @@ def count(given: OptionText) -> int:
 def _member(given: OptionText, choices: type[E]) -> E:
     words = [choice.value for choice in choices]
     if given.text not in words:
-        from pytest_dlperf.files.yamlfile import nearest
+        from pytest_dlperf.files.mistakes import nearest
 
         raise UsageError(
             f"{given.place}: unknown value {given.text!r}{nearest(given.text, words)}; allowed: "
@@ -197,12 +197,12 @@ def as_written(given: OptionText) -> OptionText:
     return given
 
 
-def assignment(given: OptionText) -> Assignment:
+def setting(given: OptionText) -> Setting:
     """Read a value for a system. It may be a secret: no message shows it."""
-    from pytest_dlperf.config.assignments import parse_assignment
+    from pytest_dlperf.config.settings import parse_setting
 
     try:
-        return parse_assignment(given.text, given.place)
+        return parse_setting(given.text, given.place)
     except ValueError as error:
         raise UsageError(f"{given.place}: {error}") from error
 

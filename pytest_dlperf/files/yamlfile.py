@@ -5,7 +5,6 @@ The only home of PyYAML, imported when the first file is read.
 
 from __future__ import annotations
 
-import difflib
 import re
 from functools import cache
 from operator import itemgetter
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from pytest_dlperf.files.mistakes import mistakes_of, short, unknown_key
 from pytest_dlperf.files.writing import open_regular
 from pytest_dlperf.model.errors import UsageError
 
@@ -30,8 +30,6 @@ MAX_BYTES: Final = 16 * 2**20
 """More than a hand-written file has, and a recorded one of a thousand cases."""
 _MAX_VALUES: Final = 250_000
 _MAX_DEPTH: Final = 50
-_MAX_SHOWN: Final = 80
-"""Characters of a value, or a key, in a message."""
 _MAX_FAULTS: Final = 100
 """Mistakes that are told of one file."""
 
@@ -40,14 +38,10 @@ _LINE = re.compile(r".*?(?:\r\n|[\n\r\x85\u2028\u2029]|\Z)", re.DOTALL)
 _TAG: Final = "tag:yaml.org,2002:"
 _NULL: Final = f"{_TAG}null"
 _MERGE: Final = f"{_TAG}merge"
-_KINDS: Final = {"scalar": "text", "mapping": "a mapping", "sequence": "a list"}
+_KINDS: Final = {"mapping": "a mapping", "sequence": "a list"}
 _KNOWN_TAGS: Final = {
     f"{_TAG}{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq")
 }
-_AT: Final = re.compile(r" - at `(?P<key>key` in `)?\$(?P<path>[^`]*)`\Z")
-_STEP: Final = re.compile(r"\.(?P<key>\w+)|\[(?P<index>[0-9]+)\]|\[\.\.\.\]")
-_UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<key>.*)`\Z", re.DOTALL)
-_MISSING: Final = re.compile(r"Object missing required field `(?P<key>.*)`\Z")
 
 
 class Problem(Struct, frozen=True, kw_only=True):
@@ -133,7 +127,7 @@ class YamlFile:
         lines: dict[str, int] = {}
         for key, _ in node.value:
             if key.id != "scalar":
-                self._fault_at(key, path, f"found {_found(key)}; a key is a plain word")
+                self._fault_at(key, path, f"found {_KINDS[key.id]}; a key is a plain word")
             elif key.value in lines and key.tag != _MERGE:
                 message = f"duplicate key; the first is on line {lines[key.value]}"
                 self._fault_at(key, (*path, key.value), message)
@@ -232,8 +226,9 @@ class YamlFile:
             self.fault(place, self._said_nothing(place))
         try:
             found = msgspec.convert(value, kind, strict=False)
-        except msgspec.ValidationError as error:
-            self._tell_each(value, kind, path, error)
+        except msgspec.ValidationError:
+            for place, message in mistakes_of(value, kind, path, private=self._private):
+                self.fault(place, message)
         self.check()
         return found
 
@@ -243,63 +238,9 @@ class YamlFile:
             value = value[step]
         return value
 
-    def _tell_each(
-        self, value: Any, kind: Any, path: tuple[Step, ...], error: msgspec.ValidationError
-    ) -> None:
-        """Report the first mistake of each key."""
-        is_struct = isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, Struct)
-        fields = {one.encode_name: one for one in msgspec.structs.fields(kind)} if is_struct else {}
-        before = len(self._faults)
-        for key in value if is_struct else ():
-            if key in fields:
-                try:
-                    msgspec.convert(value[key], fields[key].type, strict=False)
-                except msgspec.ValidationError as inner:
-                    self._tell(value[key], fields[key].type, (*path, key), inner)
-            elif kind.__struct_config__.forbid_unknown_fields:
-                self.unknown_key((*path, key), fields)
-        for key, one in fields.items():
-            if one.required and key not in value:
-                self.fault(path, f"the key {key!r} is missing")
-        if len(self._faults) == before:
-            self._tell(value, kind, path, error)
-
-    def _tell(
-        self, value: Any, kind: Any, path: tuple[Step, ...], error: msgspec.ValidationError
-    ) -> None:
-        """Report a mistake that msgspec has found."""
-        from pytest_dlperf.files.yamlschema import Rules, schema_of
-
-        message = _AT.sub("", str(error))
-        inner, is_name = _place_of(value, kind, str(error))
-        schema = schema_of(kind)
-        rules = Rules(schema, schema.get("$defs", {}))
-        place = (*path, *inner)
-        missing, unknown = _MISSING.match(message), _UNKNOWN.match(message)
-        if error.__cause__ is not None:  # what a struct says of its own values
-            self.fault(place, message)
-        elif missing:
-            self.fault(place, f"the key {missing['key']!r} is missing")
-        elif unknown:
-            self.unknown_key((*place, unknown["key"]), rules.keys_at(inner))
-        elif is_name:
-            allowed = rules.allowed(rules.names_at(inner[:-1]))
-            self.fault(place, f"{inner[-1]!r} is not {allowed}")
-        else:
-            file, _, node = self._node(place)
-            found = _KINDS[node.id] if self._private.intersection(path) else _found(node)
-            near = nearest(str(node.value), rules.words_at(inner)) if node.id == "scalar" else ""
-            allowed = rules.allowed(rules.at(inner))
-            self._fault_at(node, place, f"found {found}; allowed: {allowed}{near}", file)
-
     def unknown_key(self, path: tuple[Step, ...], known: Iterable[str]) -> None:
         """Report a key that is none of those that are known."""
-        if len(self._told) >= _MAX_FAULTS:
-            return
-        names = list(known)
-        key = short(str(path[-1]))
-        allowed = ", ".join(names)
-        self.fault(path, f"unknown key {key!r}; allowed: {allowed}{nearest(key, names)}")
+        self.fault(path, unknown_key(str(path[-1]), known))
 
     def _said_nothing(self, place: tuple[Step, ...]) -> str:
         above = self._node(place[:-1])[2]
@@ -324,29 +265,11 @@ def dotted(path: Iterable[Step]) -> str:
     )
 
 
-def short(text: str) -> str:
-    """Cut a text that would make a message unreadable."""
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean …?`` if a known word is close, else the empty text."""
-    close = difflib.get_close_matches(short(word), list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
 # --------------------------------------------------------------------------------- nodes
 
 
 def _line(node: Any) -> int:
     return int(node.start_mark.line) + 1
-
-
-def _found(node: Any) -> str:
-    """Say what stands at a place: short text as it is."""
-    if node.id == "scalar":
-        return repr(short(node.value)) if node.value else "nothing"
-    return _KINDS[node.id] if node.value else f"{_KINDS[node.id].replace('a ', 'an empty ')}"
 
 
 def _pairs(node: Any) -> list[tuple[Any, Any]]:
@@ -381,52 +304,6 @@ def _nothing(value: Any, path: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
     for step, inner in pairs:
         yield from _nothing(inner, (*path, step))
-
-
-# ---------------------------------------------------------------------- what msgspec says
-
-
-def _place_of(value: Any, kind: Any, error: str) -> tuple[tuple[Step, ...], bool]:
-    """Find the place of msgspec's mistake, and whether a name is wrong.
-
-    msgspec does not say which name of a free mapping it is: it is the one with which the mistake
-    remains.
-    """
-    at = _AT.search(error)
-    if at is None:
-        return (), False
-    place: list[Step] = []
-    steps = [*_STEP.finditer(at["path"]), *([None] if at["key"] else [])]
-    for step in steps:
-        if step is not None and step["key"]:
-            place.append(step["key"])
-        elif step is not None and step["index"]:
-            place.append(int(step["index"]))
-        else:
-            place.append(_name_of(value, kind, place, error))
-    return tuple(place), bool(at["key"])
-
-
-def _name_of(value: Any, kind: Any, place: list[Step], error: str) -> str:
-    mapping = value
-    for step in place:
-        mapping = mapping[step]
-    for name in mapping:
-        try:
-            msgspec.convert(_with(value, place, {name: mapping[name]}), kind, strict=False)
-        except msgspec.ValidationError as again:
-            if str(again) == error:
-                return str(name)
-    return str(next(iter(mapping)))
-
-
-def _with(value: Any, place: list[Step], new: Any) -> Any:
-    """Copy a value with something else at a place."""
-    if not place:
-        return new
-    copy: Any = value.copy()
-    copy[place[0]] = _with(value[place[0]], place[1:], new)
-    return copy
 
 
 # ----------------------------------------------------------------------------------- text

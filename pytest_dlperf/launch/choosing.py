@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.files.yamlfile import nearest
+from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.held_hosts import HeldHosts
 from pytest_dlperf.launch.hosts import parse_hosts, slurm_hosts

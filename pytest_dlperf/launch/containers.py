@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.slurm_container import Container, Mount, Runtime, Vendor
+from pytest_dlperf.config.container import Container, Mount, Runtime, Vendor
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.node import processes
 from pytest_dlperf.node.containers import OWNER, UNIQUE, USER_NAMESPACE

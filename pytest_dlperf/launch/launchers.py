@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.config.slurm_container import pyxis_image
+from pytest_dlperf.config.container import pyxis_image
 from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch.inherited import PMI, SLURM
 from pytest_dlperf.model.errors import BrokenError
@@ -51,7 +51,7 @@ class Engine(ABC):
 
     def options(self, variables: LaunchVariables) -> dict[str, tuple[str, ...]]:
         """Give what it starts a run with beside its command, to compare nights by."""
-        return variables.taken_by(self.takes)
+        return variables.options_for(self.takes)
 
 
 class Launcher(Engine):

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.config.assignments import Assignment
     from pytest_dlperf.config.cluster import Cluster
+    from pytest_dlperf.config.settings import Setting
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.launch.fleet import Fleet
     from pytest_dlperf.launch.leases import Lease
@@ -83,7 +83,7 @@ class LaunchMeasurer:
     """Measures cases by training: launches each repeat and reads the log while it grows.
 
     It launches as many runs of a case as ``repeats`` says, which has to name a largest number.
-    ``assignments`` are what the user set for systems, the strongest first. Logs go below
+    ``settings`` are what the user set for systems, the strongest first. Logs go below
     ``session_dir``. ``say`` tells the user what a run waits for, ``show`` how far it has come.
     """
 
@@ -91,7 +91,7 @@ class LaunchMeasurer:
     systems: Mapping[str, System]
     cluster: Cluster
     _: KW_ONLY
-    assignments: Sequence[Sequence[Assignment]]
+    settings: Sequence[Sequence[Setting]]
     session_dir: Path
     repeats: Callable[[Case], Repeats]
     say: Callable[[str], None]
@@ -146,13 +146,13 @@ class LaunchMeasurer:
             )
 
     def interleaved(
-        self, case: Case, *, hosts: Sequence[str], pairs: int, control: Sequence[Assignment]
+        self, case: Case, *, hosts: Sequence[str], pairs: int, control: Sequence[Setting]
     ) -> InterleavedRuns:
         """Run what is tested and the accepted software interleaved on these hosts, A B B A A B B A.
 
         ``hosts`` are names as in ``Fingerprint.hosts``, node 0 first. Each side has ``pairs`` runs;
         the first broken one ends it all. ``control`` makes a launch one of the accepted software:
-        it overrides all other assignments. Raises what ``measure`` does.
+        it overrides all other settings. Raises what ``measure`` does.
         """
         system = self.systems[case.system]
         check_estimator(system, self.cluster.estimator)
@@ -228,7 +228,7 @@ class LaunchMeasurer:
         case: Case,
         *,
         look: bool = True,
-        before: Sequence[Assignment] = (),
+        before: Sequence[Setting] = (),
         folder: Path | None = None,
     ) -> CaseLaunch:
         """Prepare a launch; ``before`` overrides what was set, logs go below ``folder``."""
@@ -238,8 +238,8 @@ class LaunchMeasurer:
                 f"{system.file.name} says nothing under 'launch'; leave the system out of this "
                 "cluster by naming the others under 'systems' in its cluster.yaml"
             )
-        assignments = (before, *self.assignments)
-        variables = resolve(spec, system.id, assignments, case=case)
+        settings = (before, *self.settings)
+        variables = resolve(spec, system.id, settings, case=case)
         if self.change is not None:
             variables = self.change.of_variables(variables)
         if self.fleet.held is not None and spec.start_on is StartOn.HEAD:
@@ -278,7 +278,7 @@ class LaunchMeasurer:
             scratch=self.cluster.scratch or SCRATCH,
             device=self.cluster.machine.get("device"),
             change=self.change,
-            assignments=assignments,
+            settings=settings,
         )
 
     def _runs(self, launch: CaseLaunch, leases: Sequence[Lease]) -> list[Run]:

@@ -26,10 +26,10 @@ from pytest_dlperf.logs.tree import log_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pytest_dlperf.config.assignments import Assignment
+    from pytest_dlperf.config.container import Container
     from pytest_dlperf.config.launch_spec import LaunchSpec
     from pytest_dlperf.config.launch_variables import LaunchVariables
-    from pytest_dlperf.config.slurm_container import Container
+    from pytest_dlperf.config.settings import Setting
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.launch.plan import Node, NodeCommand, Place
     from pytest_dlperf.launch.watch import RunWatch
@@ -126,7 +126,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
     scratch: str
     device: str | None = None
     change: LaunchChange | None = None
-    assignments: Sequence[Sequence[Assignment]] = ()
+    settings: Sequence[Sequence[Setting]] = ()
     """What the variables come from, the strongest first."""
 
     def log(self, run: int) -> Path:
@@ -135,7 +135,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
 
     def published_variables(self, word: Callable[[str], str]) -> LaunchVariables:
         """Resolve the variables as others may read them; ``word`` stands for what they may not."""
-        sources = [[*published(self.spec, each, word)] for each in self.assignments]
+        sources = [[*published(self.spec, each, word)] for each in self.settings]
         variables = resolve(self.spec, self.system.id, sources, case=self.case)
         return variables if self.change is None else self.change.of_variables(variables)
 
@@ -265,7 +265,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
 
 
 def checkouts_of(
-    system: System, case: Case, sources: Sequence[Sequence[Assignment]]
+    system: System, case: Case, sources: Sequence[Sequence[Setting]]
 ) -> dict[str, str]:
     """Return the folders that a case's trainer runs from, by the names of fingerprints.
 

@@ -7,7 +7,7 @@ import re
 from glob import glob
 from typing import TYPE_CHECKING, Final
 
-from pytest_dlperf.files.yamlfile import nearest
+from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.logs.tree import LogIndex, LogSource, index_logs
 
 if TYPE_CHECKING:

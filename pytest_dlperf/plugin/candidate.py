@@ -16,8 +16,8 @@ from msgspec import convert, to_builtins
 
 from pytest_dlperf.culprit.trial import PlanOrder, TrialOrder, options_reset
 from pytest_dlperf.files.masking import Digests
+from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.writing import write_whole
-from pytest_dlperf.files.yamlfile import nearest
 from pytest_dlperf.plugin.cases import MEASURING, case_of
 from pytest_dlperf.plugin.measuring import Launching
 from pytest_dlperf.plugin.start import ending_session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import structs
@@ -352,7 +353,7 @@ class Launching(Measuring):
                 self._cases[measurement.case_id],
                 hosts=taken_on.hosts if taken_on else (),
                 pairs=max(MIN_PAIRS, len(measurement.runs) + len(measurement.runs) % 2),
-                control=control.assignments,
+                control=control.settings,
             ),
         )
 
@@ -391,13 +392,13 @@ def launching(  # noqa: PLR0913 - all that a session has, most of it by name
     from pytest_dlperf.measure.by_launching import LaunchMeasurer
 
     settings, cluster, selection = suite.settings, suite.cluster, Selection(suite)
-    control = cluster.control.assignments if cluster.control else ()
+    control = cluster.control.settings if cluster.control else ()
     launches = [system.launch for system in suite.systems.values() if system.launch is not None]
-    of_systems = (launch.assignments for launch in launches)
-    sources = (settings.assignments, cluster.assignments, control, *of_systems)
+    of_systems = (launch.settings for launch in launches)
+    every = chain(settings.launch_settings, cluster.settings, control, *of_systems)
     taken = (*(one.takes for one in launchers), *(one.takes for one in allocators))
     known = {option for takes in taken for option in takes}
-    if problems := list(unknown_engine_options(sources, known)):
+    if problems := list(unknown_engine_options(every, known)):
         raise UsageError("\n".join(map(str, problems)))
     fleet = fleet_of(
         settings, cluster, launchers, allocators, shared_folder=measurements.folder, say=say
@@ -406,7 +407,7 @@ def launching(  # noqa: PLR0913 - all that a session has, most of it by name
         fleet,
         suite.systems,
         cluster,
-        assignments=(settings.assignments, cluster.assignments),
+        settings=(settings.launch_settings, cluster.settings),
         session_dir=settings.session_dir,
         repeats=selection.repeats,
         say=say,

@@ -9,7 +9,8 @@ from msgspec import Struct
 from pytest_dlperf.config.cluster import find_cluster, undeclared_systems
 from pytest_dlperf.config.systems import System, load_systems, system_files
 from pytest_dlperf.config.values import ControlArm
-from pytest_dlperf.files.yamlfile import YamlError, nearest
+from pytest_dlperf.files.mistakes import nearest
+from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import merged_formats
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import MEMBER
@@ -52,7 +53,7 @@ def load_suite(
     for message in undeclared_systems(cluster, systems):
         raise UsageError(f"{cluster.directory / 'cluster.yaml'} {message}")
     _check_metrics(settings, systems)
-    _check_assignments(settings, systems, cluster)
+    _check_settings(settings, systems, cluster)
     return Suite(settings=settings, systems=systems, cluster=cluster)
 
 
@@ -73,21 +74,19 @@ def _check_metrics(settings: Settings, systems: Mapping[str, System]) -> None:
             )
 
 
-def _check_assignments(settings: Settings, systems: Mapping[str, System], cluster: Cluster) -> None:
-    sets = [(settings.assignments, cluster.assignments)]
-    if cluster.control is not None:
-        sets.append((cluster.control.assignments, ()))
-    if not any(any(pair) for pair in sets):
+def _check_settings(settings: Settings, systems: Mapping[str, System], cluster: Cluster) -> None:
+    control = cluster.control.settings if cluster.control is not None else ()
+    every = (*settings.launch_settings, *cluster.settings, *control)
+    if not every:
         return
-    from pytest_dlperf.config.launch_variables import check_assignments, unpublished
+    from pytest_dlperf.config.launch_variables import check_settings, unpublished
     from pytest_dlperf.files.masking import closed_part, keep_quiet, names_secret
 
     specs = {name: system.launch for name, system in systems.items()}
-    problems = [problem for pair in sets for problem in check_assignments(specs, pair)]
-    if problems:
+    if problems := list(check_settings(specs, every)):
         raise UsageError("\n".join(map(str, problems)))
-    keep_quiet(map(closed_part, unpublished(specs, settings.assignments)))
-    keep_quiet(one.text for one in cluster.assignments if names_secret(one.key or one.name))
+    keep_quiet(map(closed_part, unpublished(specs, settings.launch_settings)))
+    keep_quiet(one.text for one in cluster.settings if names_secret(one.key or one.name))
 
 
 class Suite(Struct, frozen=True, kw_only=True):
