@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import stat
 import sys
@@ -112,6 +113,12 @@ def test_a_script_that_prints_its_steps_is_not_asked_to(project, capsys):
 
 
 @pytest.mark.end_to_end
+def take_marks_away(folder):
+    """As somebody does who has looked at what was guessed."""
+    for file in (folder / "bench_tests/systems").glob("*.yaml"):
+        file.write_text(re.sub(" # [?].*", "", file.read_text("utf-8")), encoding="utf-8")
+
+
 def test_a_script_that_nobody_knows_is_run_once_and_then_measured(pytester, project, capfd):
     """From a command to a verdict, without a regular expression of one's own."""
     (project / "train.py").write_text(STEPS_OF_ITS_OWN, encoding="utf-8")
@@ -120,6 +127,7 @@ def test_a_script_that_nobody_knows_is_run_once_and_then_measured(pytester, proj
     system = written(project)
     assert system.id == "pytorch-mine"
     assert [metric.name for metric in system.metrics if metric.is_judged][-1] == "loss"
+    take_marks_away(project)
     created = pytester.run(
         *(sys.executable, "-m", "pytest", "-p", "no:benchmark", f"--rootdir={project}"),
         *(project / "bench_tests", "--dlperf-create-baselines", "--dlperf-repeats=1"),
@@ -212,7 +220,6 @@ def test_a_script_that_prints_its_steps_is_run_to_see_its_loss_and_batch(project
     (project / "own.py").write_text(STEPS_BY_STEPLOG, encoding="utf-8")
     assert main(["init", "--command", "python own.py --batch 4"]) == 0
     said = capfd.readouterr().out
-    assert "its loss does not fall, as on random data" in said
     assert "of one device, or is it that of all?" not in said
     text = written(project).file.read_text(encoding="utf-8")
     assert "loss: {sanity: finite}\n" in text
@@ -435,6 +442,7 @@ def test_four_hosts_over_ssh_train_with_what_was_written(over_ssh, suite, monkey
     hosts = ",".join(over_ssh.names)
     command = "python train.py --batch 8 --steps 40"
     assert main(["init", "--command", command, "--hosts", hosts, "--cluster", "office"]) == 0
+    take_marks_away(suite.path)
     result = suite.run(
         *("-k", "4n1g and throughput", "--dlperf-repeats=1", "--dlperf-cluster=office"),
         *("--dlperf-hosts", hosts, "--dlperf-create-baselines"),

@@ -17,8 +17,8 @@ from pytest_dlperf.model.work import TOKENS, Covers, RateScope, StepsIn, TimeKin
 from pytest_dlperf.report.tables import wrapped
 from pytest_dlperf.report.texts import cut, printable
 from pytest_dlperf.survey.drafting import PRINTED_BY_US
+from pytest_dlperf.survey.expressions import lines_of
 from pytest_dlperf.survey.first_system import ShippedSystem, written
-from pytest_dlperf.survey.found_expressions import lines_of
 from pytest_dlperf.survey.line_clusters import named_numbers
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.survey.head import HeadOfLog, StepsOfLog
-    from pytest_dlperf.survey.identifying import Identification
+    from pytest_dlperf.survey.identify import Identification
     from pytest_dlperf.survey.probe_output import ProbeOutput
 
 _LABEL_WIDTH: Final = 14
@@ -279,16 +279,9 @@ def _throughput_text(run: Run, found: Identification) -> str:
 
 
 def _doubts(found: Identification) -> Iterator[str]:
-    log_format, guessed = found.system.log_format, found.guess
-    if guessed is not None:
-        yield from guessed.time.notes
-        if guessed.others:
-            yield f"also on the line, and not taken: {', '.join(guessed.others)}"
-        if guessed.interval > 1 and log_format.timing.value in ("seconds", "milliseconds"):
-            yield (
-                f"only every {guessed.interval} steps are printed: is the time of the last step, "
-                "or the mean since the record before (covers: since_last)?"
-            )
+    guessed = found.guess
+    if guessed is not None and guessed.others:
+        yield f"also on the line, and not taken: {', '.join(guessed.others)}"
     if found.trainer is not None and found.trainer.advice:
         yield found.trainer.advice
 

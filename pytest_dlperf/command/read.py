@@ -26,7 +26,7 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.report.texts import printable
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
-from pytest_dlperf.survey.identifying import Identification, identify
+from pytest_dlperf.survey.identify import Identification, identify
 from pytest_dlperf.survey.probe_output import ProbeOutput, known_probe
 
 if TYPE_CHECKING:
@@ -75,16 +75,14 @@ def run(options: argparse.Namespace) -> int:
     for number, (head, found) in enumerate(zip(heads, identified, strict=True)):
         if number:
             style.show([""])
-        read: Identification | ProbeOutput | None = found
         if found is None:
             style.show(reader.unknown(head, beside))
         elif isinstance(found, ProbeOutput):
             style.show(reader.probe(head, found))
         else:
-            read, measured = measure(head, found, wanted, formats)
-            style.show(reader.known(head, read, measured))
+            style.show(reader.known(head, found, measure(head, found, wanted)))
         if file is not None:
-            _write(file, read)
+            _write(file, found)
     return FINE if all(identified) else FAULTS
 
 

@@ -14,21 +14,18 @@ from pytest_dlperf.files.writing import make_folder, write_whole
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.model.errors import DlperfError, UsageError
-from pytest_dlperf.model.measurement import Estimator, RunStatus
+from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.work import Timing
 from pytest_dlperf.report.texts import printable
 from pytest_dlperf.survey.drafting import as_typed
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
-from pytest_dlperf.survey.identifying import identify, with_finite_loss
+from pytest_dlperf.survey.identify import identify
 from pytest_dlperf.survey.probe_output import known_probe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Run
-    from pytest_dlperf.survey.identifying import Identification
+    from pytest_dlperf.survey.identify import Identification
     from pytest_dlperf.survey.own_command import OwnCommand
     from pytest_dlperf.survey.probe_output import ProbeOutput
 
@@ -61,34 +58,20 @@ def identify_log(file: Path) -> Identification | None:
     """
     try:
         head = HeadOfLog(file)
-        found = identify(head, {}, BUILTIN_FORMATS, None)
-        return None if found is None else measure(head, found, None)[0]
+        return identify(head, {}, BUILTIN_FORMATS, None)
     except NoLogError as error:
         raise UsageError(f"{printable(str(file))}: {error}") from error
     except OSError as error:
         raise UsageError(f"{printable(str(file))}: {error.strerror or error}") from error
 
 
-def measure(
-    head: HeadOfLog,
-    found: Identification,
-    wanted: Case | None,
-    formats: Mapping[str, LogFormat] = BUILTIN_FORMATS,
-) -> tuple[Identification, Run | None]:
-    """Measure a log, if it or its supervisor says when steps were; return as what it was read.
-
-    A loss that does not fall in the window need not, where the system is made for the log.
-    """
+def measure(head: HeadOfLog, found: Identification, wanted: Case | None) -> Run | None:
+    """Measure a log; ``None`` where neither it nor its supervisor says when steps were."""
     by_arrival = found.system.log_format.timing is Timing.ARRIVAL
     if by_arrival and not arrivals_of(head.path).exists():
-        return found, None
+        return None
     is_made_up = wanted is None and not found.cases
-    run = _measured(head, found, is_made_up=is_made_up)
-    if run.status is not RunStatus.OK and (other := with_finite_loss(found, formats)) is not None:
-        again = _measured(head, other, is_made_up=is_made_up)
-        if again.status is RunStatus.OK:
-            return other, again
-    return found, run
+    return _measured(head, found, is_made_up=is_made_up)
 
 
 def _measured(head: HeadOfLog, found: Identification, *, is_made_up: bool) -> Run:

@@ -130,8 +130,12 @@ def _topology(
 ) -> Topology:
     world = numbers.get("world_size")
     nodes, per_node = numbers.get("nodes"), numbers.get("devices_per_node")
-    if nodes is not None and per_node is not None:
-        return Topology(nodes, per_node)
+    if world is not None and (nodes or per_node) and world % (nodes or per_node or 1) == 0:
+        nodes, per_node = nodes or world // (per_node or 1), per_node or world // (nodes or 1)
+    if per_node is not None:
+        if nodes is None:
+            doubts["topologies"] = f"the log says {per_node} devices of a node, not how many nodes"
+        return Topology(nodes or 1, per_node)
     printers = steps.printers if log_format.ranks is Ranks.LOCAL or steps.printers > 1 else None
     if world is None:
         doubts["topologies"] = "how many nodes and devices there were stands nowhere"

@@ -15,7 +15,6 @@ from pytest_dlperf.config.extends import comment_of
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.survey.case import UNSAID_BY_LOG
 from pytest_dlperf.survey.first_system import FirstSystem, ShippedSystem, window_keys
-from pytest_dlperf.survey.identifying import has_flat_loss
 from pytest_dlperf.survey.machine import Machine, is_installed
 from pytest_dlperf.survey.script import PROGRAMS
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_dlperf.survey.first_system import Starter
-    from pytest_dlperf.survey.identifying import Identification
+    from pytest_dlperf.survey.identify import Identification
     from pytest_dlperf.survey.own_command import OwnCommand
     from pytest_dlperf.survey.probe_output import ProbeOutput
 
@@ -86,8 +85,7 @@ def draft(basis: DraftBasis) -> FirstSystem:
     if starter is not None and starter.format == ShippedSystem(basis.base) and starter.metrics:
         keys["metrics"] = keys.get("metrics", {}) | starter.metrics
         unsure |= {key: why for key, why in starter.unsure.items() if key == "metrics"}
-    if starter is not None and command is None:
-        # What is launched is held against the times at which its lines arrive.
+    if starter is not None and "log" in keys:
         unsure |= {key: why for key, why in starter.unsure.items() if key.startswith("log.")}
     model = basis.model or _model_of(None if basis.is_program else command)
     if basis.model is None:
@@ -137,7 +135,8 @@ def _keys(basis: DraftBasis) -> dict[str, Any]:
                 "loss": None if loss is None else {**loss, "node": "first"},
                 **others,
             }
-    if command is not None and log is not None and has_flat_loss(log) and "log" not in keys:
+    loss = None if starter is None else starter.metrics.get("loss")
+    if loss is not None and loss.get("sanity") == "finite" and "log" not in keys:
         keys["metrics"] = {"loss": {"sanity": "finite"}}
     is_of_tokens = command is not None and command.sequence_length is not None
     if is_of_tokens and basis.base in (*PRINTED_BY_US, "jax"):

@@ -5,6 +5,7 @@ However large the log is, the cost stays that of a few megabytes.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from contextlib import suppress
 from functools import cached_property
@@ -44,6 +45,11 @@ _ENOUGH_RECORDS: Final = 50
 _BEGIN: Final = 4096
 """Bytes that tell whether a file is text."""
 _BINARY: Final = 0.05
+_CODE: Final = re.compile(
+    rb"^[ \t]*(?:def \w+\(|class \w+.*:$|import \w|from [\w.]+ import |return\b|self\.\w|@\w|# )"
+    rb".*\n?",
+    re.MULTILINE,
+)
 _PACKED: Final = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",
@@ -142,9 +148,11 @@ class HeadOfLog:
     def text(self) -> bytes:
         """Some lines of each kind, of head and end: where facts are looked for."""
         clusters = LineClusters()
+        head = b"".join(block.text for block in self.blocks if block.offset < COMPARED)
+        clusters.take(_without_code(head))
         if self.end is not None:
             clusters.take(self.end.text[-_END_COMPARED:])
-        return self.clusters.examples + clusters.examples
+        return clusters.examples
 
     def trainer(self) -> Trainer | None:
         """Return the known trainer that printed the log, if it is one."""
@@ -220,6 +228,15 @@ class HeadOfLog:
         yield from (block for block in self.blocks if block.offset < COMPARED)
         if self.end is not None:
             yield self.end
+
+
+def _without_code(text: bytes) -> bytes:
+    """Leave out the source that some trainers print first, from its first line of code to its last.
+
+    What it sets is no fact of a run.
+    """
+    code = [*_CODE.finditer(text)]
+    return text[: code[0].start()] + text[code[-1].end() :] if code else text
 
 
 def _check_text(begin: bytes) -> None:

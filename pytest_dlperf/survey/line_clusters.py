@@ -24,7 +24,7 @@ LONGEST: Final = 2000
 
 _CLOCK: Final = rb"[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?![0-9:])"
 _STAMP: Final = (
-    rb"(?:[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}[ T]+|(?<=[IWEF])[0-9]{4} +"
+    rb"(?:[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}[ T_]+|(?<=[IWEF])[0-9]{4} +"
     rb"|[0-9]{1,2}[-/.][0-9]{1,2}[-/.](?:[0-9]{4}|[0-9]{2}),?[ T]+)%b(?: ?[AP]M\b)?"
     rb"(?:Z|[-+][0-9]{2}:?[0-9]{2})?" % _CLOCK
 )
@@ -138,7 +138,8 @@ class LineClusters:
     def take(self, text: bytes) -> None:
         """Sort the lines of a text; each ends with a line feed."""
         lines = plain(text).split(b"\n")
-        holed = _BLANKS.sub(b"", TOKEN.sub(_HOLE, b"\n".join(lines))).split(b"\n")
+        texts = b"\n".join(lines).replace(_HOLE, b"?")
+        holed = _BLANKS.sub(b"", TOKEN.sub(_HOLE, texts)).split(b"\n")
         kinds = self._kinds
         for line, look in zip(lines, holed, strict=True):
             if _HOLE not in look:

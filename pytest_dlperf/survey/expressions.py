@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from pytest_dlperf.survey.line_clusters import Column, LineCluster
 
 _META: Final = re.compile(r"([.^$*+?{}\[\]()|\\])")
-_FEW: Final = 3
-"""Values that say nothing of what the next ones will do."""
+_MIN_FALLING: Final = 4
+"""Values of which a fall tells what the next ones will do."""
+_WARMUP: Final = 20
+_MEASURED: Final = 100
+"""Lines that the usual window leaves out, and those it has."""
 _WORD: Final = r"\b"
 """A size of something else has a longer name: ``group_world_size``, ``min_world_size``."""
 _PRECISIONS: Final = (*PRECISION_NAMES, *PRECISION_NAMES.values(), "amp")
@@ -33,62 +36,53 @@ def record_of(
 
     ``None`` where none does so in each line.
     """
+    order = sorted(wanted)
     for is_exact in (False, True):
-        text = _joined(columns, wanted, is_exact=is_exact)
+        text = _front(columns, order[0])
+        for before, at in zip((None, *order), order, strict=False):
+            if before is not None:
+                text += _between(columns, before, at, is_exact=is_exact)
+            text += f"(?P<{wanted[at]}>{_class(columns[at], wanted[at])})"
+        text += _end(columns[order[-1]].behind)
         if _takes(text, kind, columns, wanted):
             return text
     return None
 
 
-def _joined(columns: Sequence[Column], wanted: Mapping[int, str], *, is_exact: bool) -> str:
-    """Write the expression; all numbers between the wanted ones stand in it if it is exact."""
-    order = sorted(wanted)
-    parts = [_begin(columns, order[0])]
-    for at in range(order[0], order[-1] + 1):
-        column = columns[at]
-        if at in wanted:
-            parts.append(f"(?P<{wanted[at]}>{_class(column, wanted[at])})")
-            follows = at + 1 in wanted or at == order[-1]
-            if at == order[-1]:
-                parts.append(_end(column))
-            elif follows or is_exact:
-                parts.append(_literal(column.behind, columns[at + 1]))
-            else:
-                parts.append(_literal(_first_words(column.behind), None) + ".*")
-        elif at + 1 in wanted:
-            text = column.behind if is_exact else _last_words(column.behind)
-            parts.append((_class(column, "") if is_exact else "") + _literal(text, columns[at + 1]))
-        elif is_exact:
-            parts.append(_class(column, "") + _literal(column.behind, columns[at + 1]))
-    return "".join(parts)
-
-
-def _begin(columns: Sequence[Column], at: int) -> str:
+def _front(columns: Sequence[Column], at: int) -> str:
+    """Write what stands in front of a column, back to a word or to the begin of the line."""
     column = columns[at]
-    if at == 0:
-        if len(column.before) > 60:  # noqa: PLR2004 - the words next to it do
-            return _literal(_last_words(column.before), column)
+    if at == 0 and len(column.before) <= 60:  # noqa: PLR2004 - of longer ones the words next to it
         # The longest of numbers that are padded has no blank in front of it.
-        return "^ *" if column.before.isspace() else "^" + _literal(column.before, column)
+        return "^ *" if column.before.isspace() else "^" + literal(column.before, column)
     words = _last_words(column.before)
-    if re.search("[A-Za-z]{2}", words):
-        return _literal(words, column)
-    before = columns[at - 1]
-    return _begin(columns, at - 1) + _class(before, "") + _literal(column.before, column)
+    if at == 0 or re.search("[A-Za-z]{2}", words):
+        return literal(words, column)
+    return _front(columns, at - 1) + _class(columns[at - 1], "") + literal(column.before, column)
 
 
-def _end(column: Column) -> str:
-    behind = column.behind
+def _between(columns: Sequence[Column], before: int, at: int, *, is_exact: bool) -> str:
+    """Write what stands between two columns: all of it, or only the words next to each."""
+    if is_exact or at == before + 1:
+        others = range(before + 1, at)
+        parts = (
+            literal(columns[each].before, columns[each]) + _class(columns[each], "")
+            for each in others
+        )
+        return "".join(parts) + literal(columns[at].before, columns[at])
+    first = re.match(r"[ \t]*[^\s\w]*[ ]?[A-Za-z_]*", columns[before].behind)
+    return (
+        literal(first[0].rstrip() if first else "")
+        + ".*"
+        + literal(_last_words(columns[at].before), columns[at])
+    )
+
+
+def _end(behind: str) -> str:
     if not behind.strip():
         return r"\s*$" if behind else "$"
     found = re.match(r"[ \t]*[^\s\w]{0,3}[ ]?[A-Za-z%/()]*", behind)
-    text = found[0] if found else ""
-    return _literal(text, None) if text.strip() else _literal(behind[:1], None)
-
-
-def _first_words(text: str) -> str:
-    found = re.match(r"[ \t]*[^\s\w]*[ ]?[A-Za-z_]*", text)
-    return found[0].rstrip() if found else ""
+    return literal(found[0] if found and found[0].strip() else behind[:1])
 
 
 def _last_words(text: str) -> str:
@@ -103,56 +97,36 @@ def _last_words(text: str) -> str:
     return short
 
 
-def _literal(text: str, before: Column | None) -> str:
-    """Write a text for an expression; blanks may be any number of blanks."""
+def literal(text: str, before: Column | None = None) -> str:
+    """Write a text in front of a number for an expression; blanks may be any number of blanks."""
     text = re.sub(r"[^\x20-\x7e\t]+", "\x02", text)
-    padded = before is not None and before.is_padded
-    if padded:
-        text = text.rstrip(" ")
-    written = _META.sub(r"\\\1", text)
-    written = re.sub(r"[ \t]*\x02[ \t\x02]*", ".*", written)
-    written = written.replace("\t", r"\t")
-    written = re.sub(" {2,}", " +", written)
-    return written + (" *" if padded else "")
+    is_padded = before is not None and before.is_padded
+    written = _META.sub(r"\\\1", text.rstrip(" ") if is_padded else text)
+    written = re.sub(r"[ \t]*\x02[ \t\x02]*", ".*", written).replace("\t", r"\t")
+    return re.sub(" {2,}", " +", written) + (" *" if is_padded else "")
 
 
 def _class(column: Column, group: str) -> str:
     if column.is_stamp:
-        return _stamp_class(column)
+        text = _META.sub(r"\\\1", column.texts[0].decode())
+        text = re.sub(" +", " +", re.sub("[0-9]+", "[0-9]+", text))
+        return re.sub("[AaPp]([Mm])$", r"[AaPp]\1", text)
     if column.is_clock:
         return "[0-9:.,]+"
     if group in ("step", "epoch", "rank") or (column.integers is not None and group == ""):
         return "[0-9]+"
     texts = b"".join(column.texts)
-    return (
-        "["
-        + ("-+" if b"-" in texts else "")
-        + "0-9."
-        + ("," if b"," in texts or group.endswith("_per_second") else "")
-        + (
-            "eE"
-            if b"e" in texts.lower() and not re.search(b"nan|inf", texts, re.IGNORECASE)
-            else ""
-        )
-        + ("a-zA-Z" if re.search(b"nan|inf", texts, re.IGNORECASE) else "")
-        + "]+"
-    )
-
-
-def _stamp_class(column: Column) -> str:
-    text = column.texts[0].decode()
-    text = re.sub(" +", " +", re.sub(r"[0-9]+(?P<part>$)?", "[0-9]+", _META.sub(r"\\\1", text)))
-    return re.sub("[AaPp]([Mm])$", r"[AaPp]\1", text)
+    if re.search(b"nan|inf", texts, re.IGNORECASE):
+        return "[-+0-9.,a-zA-Z]+"
+    has_commas = b"," in texts or group.endswith("_per_second")
+    return f"[{'-+' * (b'-' in texts)}0-9.{',' * has_commas}{'eE' * (b'e' in texts.lower())}]+"
 
 
 def _takes(
     text: str, kind: LineCluster, columns: Sequence[Column], wanted: Mapping[int, str]
 ) -> bool:
     """Say whether the expression finds in each line what it was made for."""
-    try:
-        pattern = re.compile(text.encode())
-    except re.error:
-        return False
+    pattern = re.compile(text.encode())
     for row, line in enumerate(kind.lines[:50]):
         match = pattern.search(line)
         if match is None:
@@ -178,13 +152,15 @@ def metric_records(
     columns = [] if kind is None else kind.columns()
     for number in named_numbers(columns):
         name = number.name.lower()
-        words = _literal(_last_words(columns[number.column].before), columns[number.column])
+        words = literal(_last_words(columns[number.column].before), columns[number.column])
         if not re.search("[A-Za-z]{2}", words):
             continue
         if re.search(r"loss$", name) and "scal" not in name and "loss" not in found:
             record = f"{words}(?P<value>[-+.0-9A-Za-z]+)"
+            # It may fall over the log, and not in the steps that are measured.
             values = columns[number.column].numbers or []
-            falls = len(values) > _FEW and fall(values) > CLEAR_FALL
+            values = values[min(_WARMUP, len(values) // 5) :][:_MEASURED]
+            falls = len(values) >= _MIN_FALLING and fall(values) > CLEAR_FALL
             found["loss"] = {"record": record, "sanity": "falls" if falls else "finite"}
         elif "mem" in name and number.unit in ("MB", "GB", "MiB", "GiB", "B") and number.lowest > 0:
             record = f"{words}(?P<value>[0-9.]+) *{number.unit}"

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.extends import shipped_systems
+from pytest_dlperf.config.extends import comment_of, shipped_systems
 from pytest_dlperf.config.systems import system_of_text
 from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.formats.facts import CASE_FACTS
 from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.formats.meanings import trainers_in
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.work import StepsIn, Timing, Work
 from pytest_dlperf.survey.case import case_of, known_of
+from pytest_dlperf.survey.expressions import metric_records, stated_facts
 from pytest_dlperf.survey.first_system import Form, ShippedSystem, Starter
-from pytest_dlperf.survey.found_expressions import lines_of, metric_records, stated_facts
-from pytest_dlperf.survey.guessing import declared_format, formats_of_guess, guess, guess_of_table
-from pytest_dlperf.survey.step_times import work_by_stamps
+from pytest_dlperf.survey.guess import guess_of_table, guesses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.formats.meanings import Trainer
-    from pytest_dlperf.survey.guessing import Guess
+    from pytest_dlperf.survey.expressions import StatedFact
+    from pytest_dlperf.survey.guess import Guess
     from pytest_dlperf.survey.head import FoundFact, HeadOfLog, StepsOfLog
 
 _USUAL_WARMUP: Final = 20
@@ -40,8 +41,6 @@ _FEW: Final = 70
 _NAMES: Final = {"model": "what ids call it, as in llama3_8b"}
 """What no log tells, and is marked in the system file alone."""
 _ENOUGH: Final = 50
-_UNPRINTED: Final = 300
-"""Steps at most that a trainer leaves out before it prints any; a later one goes on with a run."""
 
 
 class Identification(Struct, frozen=True, kw_only=True):
@@ -88,42 +87,18 @@ def identify(
             return made
     if trainer is not None and (made := _of_trainer(make, trainer)) is not None:
         return made
-    guessed = guess_of_table(head.begin) or guess(head.clusters.repeated)
-    if guessed is None:
-        # Many trainers show a bar beside their lines: it is taken where there is nothing else.
-        bars = () if trainer is not None else trainers_in(head.clusters.examples)
-        return next(filter(None, (_of_trainer(make, each) for each in bars)), None)
+    table = guess_of_table(head.begin)
+    guessed = guesses(head.clusters.repeated) if table is None else [table]
     kind = f"a log of {trainer.name}" if trainer else "a log of an unknown trainer"
     kind += "; how it shows a step is a guess"
-    made = None
-    for form in formats_of_guess(guessed):
-        made = make(kind, form, trainer=trainer, guessed=guessed)
-        if made is not None and made.steps.records >= min(guessed.count, _ENOUGH):
-            break
-    return made
-
-
-def with_finite_loss(
-    found: Identification, formats: Mapping[str, LogFormat]
-) -> Identification | None:
-    """Have the loss of a system that was made for a log be finite only; ``None`` if it is already.
-
-    It may fall over the log, and not in the window.
-    """
-    starter = found.starter
-    loss = next((each for each in found.system.metrics if each.name == "loss"), None)
-    if starter is None or loss is None or loss.sanity is None or not loss.sanity.falls:
-        return None
-    said = {**(starter.metrics.get("loss") or {}), "sanity": "finite"}
-    starter = replace(starter, metrics={**starter.metrics, "loss": said})
-    system = _system(starter, formats)
-    return None if system is None else replace(found, starter=starter, system=system)
-
-
-def has_flat_loss(found: Identification) -> bool:
-    """Whether the loss that a log shows does not fall."""
-    starter = found.starter
-    return starter is not None and (starter.metrics.get("loss") or {}).get("sanity") == "finite"
+    for each in guessed:
+        for form in each.formats:
+            made = make(kind, form, trainer=trainer, guessed=each)
+            if made is not None and made.steps.records >= min(each.count, _ENOUGH):
+                return made
+    # Many trainers show a bar beside their lines: it is taken where there is nothing else.
+    bars = () if trainer is not None else trainers_in(head.clusters.examples)
+    return next(filter(None, (_of_trainer(make, each) for each in bars)), None)
 
 
 def _of_trainer(
@@ -232,23 +207,21 @@ def _made(  # noqa: PLR0913 - all that is known by then
     steps = None if system is None else head.steps(system.log_format)
     if system is None or steps is None:
         return None
-    facts = head.facts(system.log_format)
-    known = known_of(facts)
+    is_shipped = isinstance(log_format, ShippedSystem)
+    facts = head.facts(_format_with_facts(system, trainer, formats))
     said = {} if isinstance(log_format, str) else {one.name: one for one in stated_facts(head.text)}
     # What is called a batch may be that of a micro step, of a device, or of all.
-    guessed_facts = {name: one.value for name, one in said.items() if name != "batch_per_replica"}
-    is_shipped = isinstance(log_format, ShippedSystem)
-    known = {**guessed_facts, **known} if is_shipped else {**known, **guessed_facts}
+    of_words = {name: one.value for name, one in said.items() if name != "batch_per_replica"}
+    known = {**of_words, **known_of(facts)}
     case, source, doubts = case_of(system, known, system.log_format, steps, wanted, facts)
-    if "global_batch" in doubts:
-        case = _with_batch_by_stamps(head, case, system.log_format, doubts)
     if "batch_per_replica" in said and "global_batch" in doubts:
         doubts["global_batch"] += f", only {said['batch_per_replica'].text!r}"
     declared = log_format
     if isinstance(log_format, dict):
-        is_shared = guessed is not None and not guessed.all_ranks and steps.printers > 1
-        found = {**log_format, **({"ranks": "local"} if is_shared else {})}
-        declared = declared_format(found, guessed, case, said, known, doubts)
+        declared = _with_facts(log_format, case, said)
+        if declared.get("step") == "count":
+            doubts["log.format.step"] = "is each record one step? of several, write {every: N}"
+        doubts |= {} if guessed is None else guessed.doubts_of(declared)
     declared, case = _of_nodes(declared, system, case, steps.printers, doubts)
     per_token = system.log_format.timing is Timing.TOKENS_PER_SECOND
     unit = "tokens/s" if case.sequence_length is not None or per_token else "samples/s"
@@ -287,20 +260,28 @@ def _made(  # noqa: PLR0913 - all that is known by then
     )
 
 
-def _with_batch_by_stamps(
-    head: HeadOfLog, case: Case, log_format: LogFormat, doubts: dict[str, str]
-) -> Case:
-    """Give a case the batch of its printed speed, by which that is held against the stamps."""
-    lines = lines_of(head.clusters.repeated, log_format)
-    work = None if lines is None else work_by_stamps(lines, log_format)
-    if work is None:
-        return case
-    if log_format.timing is Timing.TOKENS_PER_SECOND:
-        work /= case.sequence_length or 1
-    each = work * case.rates_per_run(log_format.rate_scope) / case.replicas
-    doubts["global_batch"] = "by the printed speed and the stamps; the log does not say it"
-    batch = max(round(each), 1) * case.replicas
-    return replace(case, work=replace(case.training_work, batch=batch))
+def _format_with_facts(
+    system: System, trainer: Trainer | None, formats: Mapping[str, LogFormat]
+) -> LogFormat:
+    """Return the format whose facts are looked for: that of the trainer's system, if one ships."""
+    if trainer is None or trainer.system not in shipped_systems() or system.log_format.facts:
+        return system.log_format
+    example = comment_of(trainer.system)[1]
+    return system_of_text(example, Path("shipped.yaml").absolute(), formats).log_format
+
+
+def _with_facts(
+    found: Mapping[str, Any], case: Case, said: Mapping[str, StatedFact]
+) -> dict[str, Any]:
+    """Declare a format with what the log says of the case, to which others of it are held."""
+    confirmed = {
+        name: one.record
+        for name, one in said.items()
+        if name not in {"batch_per_replica", "precision"}
+        and str(CASE_FACTS[name](case)) == one.value
+    }
+    facts = {**confirmed, **found.get("facts", {})}
+    return {**found, **({"facts": facts} if facts else {})}
 
 
 def _metrics(
@@ -328,8 +309,11 @@ def _of_nodes(
     if not (is_of_one and isinstance(form, ShippedSystem)):
         return form, case
     world = case.topology.world_size
+    doubts["log.format.ranks"] = (
+        f"a step stands there {printers} times: by one process of each of so many nodes, by all "
+        "processes of one (local), or once for each metric?"
+    )
     if "topologies" in doubts or world % printers:
-        doubts["topologies"] = "one process of each node prints; how many devices it has is unknown"
         world = printers
     topology = Topology(printers, world // printers)
     return ShippedSystem(form.name, Ranks.NODES.value), replace(case, topology=topology)
@@ -381,14 +365,16 @@ def _window_of(steps: StepsOfLog, log_format: LogFormat) -> Window:
     first = log_format.first_step
     before_first = 1 - (min(steps.first, 1) if first is None else first)
     counted = steps.first // counted_per_step + before_first
-    begins = counted if counted <= _UNPRINTED else interval
-    usable = steps.total // counted_per_step + begins - interval - settling
+    last = steps.total // counted_per_step + counted - interval - settling
+    # Of an excerpt, and of a run that goes on, the steps before are not there.
+    missing = max(counted - interval, 0)
+    usable = last - missing
     # Samples are counted where the batch is unknown, and a record is of one step at least.
     is_of_samples = log_format.steps_in is StepsIn.SAMPLES and counted_per_step == 1
     step = interval if is_of_samples else 1
     warmup = _USUAL_WARMUP * step if usable >= _FEW * step else max(usable // 5, 1)
     offset = (steps.usual // counted_per_step + before_first) % interval
-    before = math.ceil((warmup + settling - offset) / interval) * interval + offset
-    warmup = max(before, begins) - settling
-    measured = min(usable - warmup, max(_USUAL_STEPS * step, 10 * interval))
+    before = math.ceil((missing + warmup + settling - offset) / interval) * interval + offset
+    warmup = max(before, counted) - settling
+    measured = min(last - warmup, max(_USUAL_STEPS * step, 10 * interval))
     return Window(warmup_steps=warmup, measured_steps=max(measured // interval * interval, 1))
