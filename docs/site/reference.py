@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_dlperf.baselines.schemas import schema_text, schemas
-from pytest_dlperf.command.keys import schema_keys
 from pytest_dlperf.command.main import COMMANDS
+from pytest_dlperf.command.systems import schema_keys
 from pytest_dlperf.config.extends import comment_of
 from pytest_dlperf.config.metrics import BUILTIN_MEANINGS
 from pytest_dlperf.config.options import OPTIONS

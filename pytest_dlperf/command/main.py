@@ -24,8 +24,7 @@ _INTERRUPTED: Final = 128 + signal.SIGINT  # as shells say it
 
 COMMANDS: Final[Mapping[str, str]] = {
     "init": "start a suite in this folder",
-    "systems": "list the systems that come with the package",
-    "keys": "show the keys of system files, cluster.yaml and baselines",
+    "systems": "list the systems that come with the package, or the keys of all files",
     "read": "identify a log, show what it holds, and what to do next",
     "check": "find mistakes in system files, cluster.yaml and baselines",
     "baselines": "show accepted numbers",
