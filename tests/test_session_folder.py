@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from other_users import OTHER, as_other, in_child, needs_root, shared_folder
+from other_users import in_child
 from sessions import in_background
 from trainers import SYSTEM, TinySystem
 
@@ -95,24 +95,6 @@ def test_a_session_that_lives_is_named_and_keeps_its_folder(night):
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     SessionFolder(night)
-
-
-@needs_root
-def test_a_folder_that_cannot_be_renamed_is_told():
-    def take():
-        SessionFolder(place / "night")
-        (place / "night" / "log").touch()
-
-    with shared_folder() as place:
-        (place / "night").mkdir()
-        os.chown(place / "night", OTHER, OTHER)
-        place.chmod(0o755)
-        as_other(take)
-        with pytest.raises(
-            AssertionError, match="cannot be renamed: Permission denied; name a new"
-        ):
-            as_other(take)
-        assert names(place / "night") == {MARK, "log"}
 
 
 @pytest.mark.end_to_end

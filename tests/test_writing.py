@@ -8,7 +8,6 @@ import stat
 import pytest
 from other_users import in_child
 
-from pytest_dlperf.files import writing
 from pytest_dlperf.files.writing import make_folder, open_at_end, open_regular, write_whole
 
 
@@ -52,7 +51,7 @@ def test_a_folder_of_ours_keeps_itself_out_of_git(tmp_path):
 # ------------------------------------------------------------------ what a kill leaves
 
 
-def test_what_a_killed_writer_has_left_goes_when_the_next_one_writes(tmp_path):
+def test_what_a_killed_writer_has_left_goes_when_another_one_writes_later(tmp_path):
     def killed():
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -61,27 +60,15 @@ def test_what_a_killed_writer_has_left_goes_when_the_next_one_writes(tmp_path):
         child = in_child(lambda: write_whole(tmp_path / "results.json", "half"))
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
     [left] = tmp_path.iterdir()
-    (tmp_path / ".dlperf-new-of-mine").touch()
 
-    writing.cleaned_up.clear()
-    write_whole(tmp_path / "other.json", "whole")
+    def write_another():
+        child = in_child(lambda: write_whole(tmp_path / "other.json", "whole"))
+        os.waitpid(child, 0)
+        return (tmp_path / "other.json").exists(), left.exists()
 
-    assert not left.exists()
-    assert {file.name for file in tmp_path.iterdir()} == {"other.json", ".dlperf-new-of-mine"}
-
-
-def test_what_another_process_writes_right_now_stays(tmp_path):
-    def meanwhile(descriptor):
-        writing.cleaned_up.clear()
-        patch.undo()
-        del descriptor
-        write_whole(tmp_path / "second.json", "second")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", meanwhile)
-        write_whole(tmp_path / "first.json", "first")
-    texts = {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()}
-    assert texts == {"first.json": "first", "second.json": "second"}
+    assert write_another() == (True, True)  # a living process might be at it
+    os.utime(left, (0, 0))
+    assert write_another() == (True, False)
 
 
 # ------------------------------------------------------------------ what another user plants

@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import socket
 from contextlib import suppress
 from datetime import datetime
+from itertools import count
 from pathlib import Path
-from typing import Final, final
-
-from msgspec import Struct, convert, to_builtins
-from msgspec.structs import replace
+from typing import Final
 
 from pytest_dlperf.files.writing import open_ours
 from pytest_dlperf.model.errors import UsageError
 
 MARK: Final = ".dlperf-session"
-"""The file that names the session whose logs a folder holds."""
-
+"""The file that says whose logs a folder holds, and when that session ended in order."""
+_ENDED: Final = ", ended "
 _REMEDY: Final = "name a new folder, or judge the logs that are there with --dlperf-logs"
 
 
-class Owner(Struct, frozen=True, kw_only=True):
-    """The session that a folder belongs to."""
-
-    process: int
-    host: str
-    began: str
-    ended: str | None = None
-    """When it ended normally; ``None`` while it lives, or if it was interrupted."""
-
-    @property
-    def words(self) -> str:
-        """The session, for messages."""
-        return f"the session of process {self.process} on {self.host}, begun {self.began}"
-
-
-@final
 class SessionFolder:
     """A folder for the logs of this session alone, locked until it is released."""
 
@@ -47,83 +28,62 @@ class SessionFolder:
 
         Raises:
             UsageError: The folder belongs to a living session, or holds results, or other files.
-            OSError: It cannot be made or written.
+            OSError: It cannot be made, written or renamed.
         """
         self.set_aside: str | None = None
         """What was found there and where it is now, for messages."""
-        self._folder = folder
-        self._me = Owner(process=os.getpid(), host=socket.gethostname(), began=_now())
-        self._mark = self._locked_mark()
-        if self._holds_logs():
-            try:
-                self._move_aside()
-            finally:
-                os.close(self._mark)
-            self._mark = self._locked_mark()
-        self._write(self._me)
+        self._mark = _locked(folder)
+        if _holds_logs(folder):
+            owner = _owner(self._mark)
+            os.close(self._mark)
+            if _ENDED in owner:
+                raise UsageError(f"{folder} holds the logs of {owner}; {_REMEDY}")
+            names = (Path(f"{folder}.interrupted{number}") for number in count(1))
+            kept = folder.rename(next(name for name in names if not name.exists()))
+            self.set_aside = f"{kept}: left by {owner}, which was interrupted"
+            self._mark = _locked(folder)
+        os.ftruncate(self._mark, 0)
+        self._write(
+            f"the session of process {os.getpid()} on {socket.gethostname()}, begun {_now()}"
+        )
 
     def release(self, *, is_whole: bool) -> None:
         """Give the folder back; the logs of a session that ``is_whole`` stay there for good."""
         with suppress(OSError):
             if is_whole:
-                self._write(replace(self._me, ended=_now()))
+                self._write(f"{_ENDED}{_now()}")
             os.close(self._mark)
 
-    def _locked_mark(self) -> int:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        file = self._folder / MARK
-        if not file.exists() and self._holds_logs():
-            raise UsageError(f"{self._folder} is not empty; {_REMEDY}")
-        mark = open_ours(str(file), os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            whose = _whose(mark)
-            os.close(mark)
-            raise UsageError(
-                f"{self._folder} is in use by {whose}; name another folder, or wait for its end"
-            ) from error
-        except OSError:
-            pass  # some network disks have no locks
-        return mark
-
-    def _holds_logs(self) -> bool:
-        return any(file.name != MARK for file in self._folder.iterdir())
-
-    def _move_aside(self) -> None:
-        owner, whose = _read(self._mark), _whose(self._mark)
-        if owner is not None and owner.ended is not None:
-            raise UsageError(
-                f"{self._folder} holds the logs of {whose}, which ended {owner.ended}; {_REMEDY}"
-            )
-        number = 1
-        while (kept := Path(f"{self._folder}.interrupted{number}")).exists():
-            number += 1
-        try:
-            self._folder.rename(kept)
-        except OSError as error:
-            raise UsageError(
-                f"{self._folder} holds the logs of {whose}, and cannot be renamed: "
-                f"{error.strerror}; {_REMEDY}"
-            ) from error
-        self.set_aside = f"{kept}: left by {whose}, which was interrupted"
-
-    def _write(self, owner: Owner) -> None:
-        text = json.dumps(to_builtins(owner)) + "\n"
-        os.ftruncate(self._mark, 0)
-        os.pwrite(self._mark, text.encode("utf-8"), 0)
+    def _write(self, text: str) -> None:
+        os.write(self._mark, text.encode())
 
 
-def _read(mark: int) -> Owner | None:
+def _locked(folder: Path) -> int:
+    """Open and lock the mark of a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / MARK
+    if not file.exists() and _holds_logs(folder):
+        raise UsageError(f"{folder} is not empty; {_REMEDY}")
+    mark = open_ours(str(file), os.O_RDWR | os.O_CREAT | os.O_APPEND)
     try:
-        return convert(json.loads(os.pread(mark, 4096, 0)), Owner)
-    except (OSError, ValueError, RecursionError):
-        return None
+        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        owner = _owner(mark)
+        os.close(mark)
+        raise UsageError(
+            f"{folder} is in use by {owner}; name another folder, or wait for its end"
+        ) from error
+    except OSError:
+        pass  # some network disks have no locks
+    return mark
 
 
-def _whose(mark: int) -> str:
-    owner = _read(mark)
-    return "a session" if owner is None else owner.words
+def _holds_logs(folder: Path) -> bool:
+    return any(file.name != MARK for file in folder.iterdir())
+
+
+def _owner(mark: int) -> str:
+    return os.pread(mark, 1024, 0).decode(errors="replace") or "a session"
 
 
 def _now() -> str:

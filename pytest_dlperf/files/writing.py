@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import re
 import stat
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,9 +19,10 @@ OWN_FOLDER: Final = ".dlperf"
 SCHEMA_FOLDER: Final = ".schema"
 """Holds the schemas that editors read, beside the folders of the clusters."""
 
-_UNFINISHED: Final = re.compile(r"\.dlperf-new-\w{8}")
-cleaned_up: Final[set[Path]] = set()
-"""Folders in which this process has removed the unfinished files of killed ones."""
+_UNFINISHED: Final = ".dlperf-new-"
+_HOUR_S: Final = 3600
+"""A file that takes so long is written by nobody."""
+_cleaned_up: Final[set[Path]] = set()
 
 
 def open_regular(path: str, flags: int) -> int:
@@ -70,15 +70,14 @@ def make_folder(folder: Path) -> None:
     Raises:
         OSError: It cannot be made, or another user's link stands for a folder of ours.
     """
-    for ours in (folder, *folder.parents):
-        is_link = ours.name in (OWN_FOLDER, SCHEMA_FOLDER) and ours.is_symlink()
-        if is_link and ours.lstat().st_uid not in (0, os.geteuid()):
-            text = f"{ours} is a link of another user; remove it"
-            raise PermissionError(errno.EPERM, text)
+    for parent in (folder, *folder.parents):
+        is_link = parent.name in (OWN_FOLDER, SCHEMA_FOLDER) and parent.is_symlink()
+        if is_link and parent.lstat().st_uid not in (0, os.geteuid()):
+            raise PermissionError(errno.EPERM, f"{parent} is a link of another user; remove it")
     folder.mkdir(parents=True, exist_ok=True)
-    for ours in (folder, *folder.parents):
-        if ours.name == OWN_FOLDER:
-            with suppress(FileExistsError), (ours / ".gitignore").open("xb") as file:
+    for parent in (folder, *folder.parents):
+        if parent.name == OWN_FOLDER:
+            with suppress(FileExistsError), (parent / ".gitignore").open("xb") as file:
                 file.write(b"*\n")
 
 
@@ -104,10 +103,9 @@ def write_whole(
             # The folder would allow it, but the file is protected.
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     make_folder(path.parent)
-    if path.parent not in cleaned_up:
-        cleaned_up.add(path.parent)
-        _remove_unfinished(path.parent)
-    descriptor, temporary = _unfinished(path.parent)
+    _remove_unfinished(path.parent)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=_UNFINISHED)
+    temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -130,33 +128,12 @@ def _mode_for(path: Path) -> int:
     return 0o666 & ~umask
 
 
-def _unfinished(folder: Path) -> tuple[int, Path]:
-    """Make a file that is locked while it is written."""
-    while True:
-        descriptor, name = tempfile.mkstemp(dir=folder, prefix=".dlperf-new-")
-        file = Path(name)
-        # Without locks, as on some network disks, an unfinished file stays after a kill.
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if file.exists():
-            return descriptor, file
-        os.close(descriptor)  # removed by another process before it was locked
-
-
 def _remove_unfinished(folder: Path) -> None:
-    """Remove unfinished files that no process locks: a kill left them."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if _UNFINISHED.fullmatch(entry.name):
-                _remove_unless_locked(Path(entry.path))
-
-
-def _remove_unless_locked(file: Path) -> None:
-    with suppress(OSError):
-        descriptor = open_ours(str(file), os.O_RDONLY)
-        try:
-            if os.fstat(descriptor).st_uid == os.geteuid():
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    """Remove what processes left that were killed while they wrote, once for each folder."""
+    if folder in _cleaned_up:
+        return
+    _cleaned_up.add(folder)
+    for file in folder.glob(f"{_UNFINISHED}*"):
+        with suppress(OSError):
+            if time.time() - file.lstat().st_mtime > _HOUR_S:
                 file.unlink()
-        finally:
-            os.close(descriptor)
