@@ -1,11 +1,9 @@
 """Hosts are leased to whole gangs, to one at a time, and freed when a process dies."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -25,30 +23,26 @@ from pytest_dlperf.launch.hosts import parse_hosts
 from pytest_dlperf.launch.leases import HostPool
 
 signal.alarm(120)
-folder, names, nodes, devices, exclusive, child = sys.argv[1:]
+folder, names, nodes, child = sys.argv[1:]
 
 def tell(*words):
     print(*words, flush=True)
 
-pool = HostPool(Path(folder))
-wanted = parse_hosts(names, place="test")
-with pool.leased(
-    wanted,
-    nodes=int(nodes),
-    devices=int(devices),
-    exclusive=exclusive == "exclusive",
+with HostPool(Path(folder)).leased(
+    parse_hosts(names, place="test"),
+    int(nodes),
     purpose="case",
     on_wait=lambda text: tell("waits", text),
-) as leases:
+) as hosts:
     if child:
         tell("child", subprocess.Popen(["sleep", "100"], stdout=subprocess.DEVNULL).pid)
-    shown = (f"{lease.host.name}={','.join(map(str, lease.device_ids))}" for lease in leases)
-    tell("got", *shown)
+    tell("got", *(host.name for host in hosts))
     sys.stdin.readline()
 tell("over")
 """
 
-# Leases at random until its input ends; a line when it has something, a line before it gives back.
+# Leases again and again, random numbers of the hosts or all of them: a line when it has something,
+# a line before it gives back.
 CROWD = """
 import random, signal, sys, time
 from pathlib import Path
@@ -56,21 +50,17 @@ from pytest_dlperf.launch.hosts import parse_hosts
 from pytest_dlperf.launch.leases import HostPool
 
 signal.alarm(120)
-folder, log, names, times, seed, *how = sys.argv[1:]
+folder, log, names, times, *how = sys.argv[1:]
 pool = HostPool(Path(folder))
-chance = random.Random(int(seed))
+chance = random.Random(log)
 wanted = parse_hosts(names, place="test")
 with open(log, "a", buffering=1) as lines:
     for turn in range(int(times)):
-        exclusive = chance.random() < 0.7
         nodes = len(wanted) if how else chance.randint(1, len(wanted))
-        with pool.leased(wanted, nodes=nodes, devices=3, exclusive=exclusive) as leases:
-            for lease in leases:
-                kind = "exclusive" if exclusive else "shared"
-                ids = " ".join(map(str, lease.device_ids))
-                lines.write(f"got {turn} {time.monotonic_ns()} {kind} {lease.host.name} {ids}\\n")
+        with pool.leased(wanted, nodes) as hosts:
+            lines.write(f"{time.monotonic_ns()} {' '.join(host.name for host in hosts)}\\n")
             time.sleep(chance.random() / 200)
-            lines.write(f"over {turn} {time.monotonic_ns()}\\n")
+            lines.write(f"{time.monotonic_ns()}\\n")
 """
 
 # Kills a copy of itself in front of its first, its second, … operation on files of the pool, while
@@ -84,7 +74,7 @@ from pytest_dlperf.launch.leases import HostPool
 signal.alarm(120)
 folder = sys.argv[1]
 pool = HostPool(Path(folder))
-a, b, c = parse_hosts("a:8,b:8,c:8", place="test")
+a, b, c = parse_hosts("a,b,c", place="test")
 left = None
 
 class Waits(Exception): pass
@@ -101,19 +91,19 @@ def hook(event, arguments):
         os.kill(os.getpid(), signal.SIGKILL)
 
 sys.addaudithook(hook)
-with pool.leased([c], nodes=1, devices=8):
+with pool.leased([c], 1):
     for step in range(1000):
         child = os.fork()
         if child == 0:
             left = step
-            with pool.leased([a, b], nodes=2, devices=8):
+            with pool.leased([a, b], 2):
                 pass
             os._exit(0)
         status = os.waitpid(child, 0)[1]
-        with pool.leased([a, b], nodes=2, devices=8, on_wait=waits):
+        with pool.leased([a, b], 2, on_wait=waits):
             pass
         try:
-            with pool.leased([c], nodes=1, devices=8, on_wait=waits):
+            with pool.leased([c], 1, on_wait=waits):
                 raise SystemExit("a held host was given away")
         except Waits:
             pass
@@ -131,21 +121,9 @@ def hosts_of(text):
 class Party:
     """A process of its own that leases hosts."""
 
-    def __init__(self, folder, names, nodes, devices, **how):
-        exclusive = "exclusive" if how.get("exclusive", True) else "shared"
-        child = "child" if how.get("child") else ""
+    def __init__(self, folder, names, nodes, child):
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                PARTY,
-                folder,
-                names,
-                str(nodes),
-                str(devices),
-                exclusive,
-                child,
-            ],
+            [sys.executable, "-c", PARTY, folder, names, str(nodes), "child" * child],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -185,8 +163,8 @@ def folder(tmp_path):
 def party(folder):
     parties = []
 
-    def start(names, nodes=1, devices=8, **how):
-        parties.append(Party(folder, names, nodes, devices, **how))
+    def start(names, nodes=1, *, child=False):
+        parties.append(Party(folder, names, nodes, child))
         return parties[-1]
 
     yield start
@@ -201,90 +179,32 @@ def refuse(text):
 def all_free(folder, names):
     """Whether nobody holds any of these hosts."""
     hosts = hosts_of(names)
-    with HostPool(folder).leased(hosts, nodes=len(hosts), devices=1, on_wait=refuse) as leases:
-        return len(leases) == len(hosts)
+    with HostPool(folder).leased(hosts, len(hosts), on_wait=refuse) as leased:
+        return len(leased) == len(hosts)
 
 
-def overlaps(logs, ends):
-    """Uses of a device that meet, by the lines of a crowd; ``ends`` is when one was killed."""
+def overlaps(logs):
+    """Uses of a host that meet, by the lines of a crowd."""
     uses = defaultdict(list)
     for log in logs:
-        open_uses = []
         lines = log.read_text(encoding="utf-8").splitlines()
-        for line in [*lines, f"over - {ends.get(log, 0)}"]:
-            word, _, moment, *rest = line.split()
-            if word == "got":
-                kind, host, *ids = rest
-                devices = range(8) if kind == "exclusive" else map(int, ids)
-                open_uses.append((int(moment), [(host, device) for device in devices]))
-                continue
-            for begin, devices_used in open_uses:
-                for device in devices_used:
-                    uses[device].append((begin, int(moment), log.name))
-            open_uses = []
-    found = []
-    for device, intervals in uses.items():
-        intervals.sort()
-        found += [
-            (device, first, second) for first, second in pairwise(intervals) if second[0] < first[1]
-        ]
+        for got, over in zip(lines[::2], lines[1::2], strict=True):
+            begin, *hosts = got.split()
+            for host in hosts:
+                uses[host].append((int(begin), int(over)))
     assert uses
-    return found
+    return [
+        (host, first, second)
+        for host, intervals in uses.items()
+        for first, second in pairwise(sorted(intervals))
+        if second[0] < first[1]
+    ]
 
 
-def test_an_exclusive_lease_takes_the_first_devices_of_the_first_hosts(folder):
-    with HostPool(folder).leased(hosts_of("a:8,b:4,c:8"), nodes=2, devices=4) as leases:
-        assert [(lease.host.name, lease.device_ids) for lease in leases] == [
-            ("a", (0, 1, 2, 3)),
-            ("b", (0, 1, 2, 3)),
-        ]
-
-
-def test_shared_hosts_give_the_lowest_free_devices(folder):
-    pool = HostPool(folder)
-    hosts = hosts_of("a:8")
-    with (
-        pool.leased(hosts, nodes=1, devices=2, exclusive=False) as first,
-        pool.leased(hosts, nodes=1, devices=3, exclusive=False) as second,
-    ):
-        assert [lease.device_ids for lease in (*first, *second)] == [(0, 1), (2, 3, 4)]
-
-
-def test_devices_that_are_given_back_are_given_out_again(folder, party):
-    first, second = (party("a:4", 1, 1, exclusive=False) for _ in range(2))
-    assert sorted((first.says("got"), second.says("got"))) == ["a=0", "a=1"]
-    first.release()
-    second.release()
-    with HostPool(folder).leased(hosts_of("a:4"), nodes=1, devices=2, exclusive=False) as leases:
-        assert leases[0].device_ids == (0, 1)
-
-
-def test_a_shared_host_that_is_full_is_waited_for(party):
-    first = party("a:4", 1, 3, exclusive=False)
-    assert first.says("got") == "a=0,1,2"
-    second = party("a:4", 1, 2, exclusive=False)
-    second.says("waits")
-    first.release()
-    assert second.says("got") == "a=0,1"
-
-
-def test_who_wants_a_host_alone_waits_for_those_who_share_it(party):
-    first = party("a:4", 1, 1, exclusive=False)
-    first.says("got")
-    second = party("a:4", 1, 1)
-    second.says("waits")
-    first.release()
-    second.says("got")
-
-
-def test_hosts_without_a_count_have_as_many_devices_as_are_wanted(folder):
-    pool = HostPool(folder)
-    hosts = hosts_of("a")
-    with (
-        pool.leased(hosts, nodes=1, devices=2, exclusive=False),
-        pool.leased(hosts, nodes=1, devices=64, exclusive=False) as leases,
-    ):
-        assert leases[0].device_ids == tuple(range(2, 66))
+def test_a_lease_takes_the_first_hosts_that_are_free(folder, party):
+    party("b").says("got")
+    with HostPool(folder).leased(hosts_of("a:8,b:4,c:8,d"), 2) as hosts:
+        assert [host.name for host in hosts] == ["a", "c"]
 
 
 def test_a_host_is_one_host_however_its_address_is_written(party):
@@ -297,13 +217,13 @@ def test_who_waits_is_told_once_what_for(party):
     holder.says("got")
     waiting = party("a,b", 2)
     told = waiting.says("waits")
-    assert "waiting for 2 of 2 hosts with 8 device(s): a held by process" in told
+    assert "waiting for 2 of 2 hosts: a held by process" in told
     assert f"process {holder.process.pid} for case since 2" in told
     behind = party("a,b").says("waits")
     assert f"process {waiting.process.pid} for case since 2" in behind
     assert "waits before it" in behind
     holder.release()
-    assert waiting.says("got") == "a=0,1,2,3,4,5,6,7 b=0,1,2,3,4,5,6,7"
+    assert waiting.says("got") == "a b"
 
 
 def test_a_large_gang_is_not_starved_by_small_ones(party):
@@ -325,7 +245,7 @@ def test_a_large_gang_is_not_starved_by_small_ones(party):
 def test_who_wants_other_hosts_goes_ahead_of_those_who_wait(party):
     party("a").says("got")
     party("a,b", 2).says("waits")
-    assert party("c,d").says("got").startswith("c=")
+    assert party("c,d").says("got") == "c"
 
 
 def test_a_killed_holder_frees_its_hosts_though_its_child_lives(folder, party):
@@ -361,7 +281,7 @@ def test_a_killed_waiter_lets_others_pass(folder, party):
 def test_a_lease_ends_when_its_block_raises(folder):
     with (
         pytest.raises(KeyboardInterrupt),
-        HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1),
+        HostPool(folder).leased(hosts_of("a"), 1),
     ):
         raise KeyboardInterrupt
     assert all_free(folder, "a")
@@ -376,7 +296,7 @@ def test_who_gives_up_waiting_leaves_the_line(folder, party):
 
     with (
         pytest.raises(TimeoutError),
-        HostPool(folder).leased(hosts_of("a,b"), nodes=2, devices=8, on_wait=give_up),
+        HostPool(folder).leased(hosts_of("a,b"), 2, on_wait=give_up),
     ):
         pass
     party("b").says("got")
@@ -388,7 +308,7 @@ def test_who_has_waited_long_enough_is_told_who_holds_the_hosts(folder, party):
     pool = HostPool(folder)
     with (
         pytest.raises(BrokenError) as raised,
-        pool.leased(hosts_of("a"), nodes=1, devices=8, limit_s=0.1),
+        pool.leased(hosts_of("a"), 1, limit_s=0.1),
     ):
         pass
     told = str(raised.value)
@@ -426,95 +346,34 @@ def test_a_kill_in_front_of_any_file_operation_leaves_no_host_behind(folder):
 
 def crowd(folder, log, names, times, *how):
     """Lease again and again: random numbers of the hosts, or with ``all`` each time all of them."""
-    log.touch()
-    seed = log.stem.lstrip("h")
-    arguments = [str(folder), str(log), names, str(times), seed, *how]
-    return subprocess.Popen([sys.executable, "-c", CROWD, *arguments])
+    return subprocess.Popen([sys.executable, "-c", CROWD, folder, log, names, str(times), *how])
 
 
 @pytest.mark.slow
-def test_no_device_is_leased_twice_among_eight_processes(folder, tmp_path):
-    logs = [tmp_path / f"{number}.log" for number in range(8)]
+def test_no_host_is_leased_twice_and_no_large_gang_is_starved(folder, tmp_path):
+    logs = [tmp_path / f"{number}.log" for number in range(6)]
     # Every other one stands for a session that knows fewer of the hosts.
     processes = [
-        crowd(folder, log, "h[1-4]:8" if number % 2 else "h[2-3]:8", 6)
+        crowd(folder, log, "h[1-4]" if number % 2 else "h[2-3]", 6, *["all"] * (number > 3))
         for number, log in enumerate(logs)
     ]
-    assert [process.wait() for process in processes] == [0] * 8
-    assert overlaps(logs, {}) == []
-    for log in logs:
-        turns = defaultdict(set)
-        for line in log.read_text(encoding="utf-8").splitlines():
-            word, turn, moment, *_ = line.split()
-            turns[f"{word} {turn}"].add(moment)
-        assert len(turns) == 12
-    assert all_free(folder, "h[1-4]")
-
-
-@pytest.mark.slow
-def test_none_of_three_large_gangs_is_starved_by_each_other_or_by_small_ones(folder, tmp_path):
-    gangs = [crowd(folder, tmp_path / f"{number}.log", "h[1-4]:8", 3, "all") for number in range(3)]
-    small = [
-        crowd(folder, tmp_path / f"h{host}.log", f"h{host}:8", 1_000_000) for host in range(1, 5)
-    ]
+    small = [crowd(folder, tmp_path / f"h{host}", f"h{host}", 1_000_000) for host in range(1, 5)]
     try:
-        assert [gang.wait() for gang in gangs] == [0, 0, 0]
-        assert [process.poll() for process in small] == [None] * 4
+        assert [process.wait() for process in processes] == [0] * len(logs)
+        assert [process.poll() for process in small] == [None] * len(small)
     finally:
         for process in small:
             process.kill()
             process.wait()
-
-
-@pytest.mark.slow
-def test_no_device_is_leased_twice_while_processes_are_killed_at_random(folder, tmp_path):
-    """Each is killed after so many more leases, not seconds: a busy machine changes nothing."""
-    chance = random.Random(7)  # noqa: S311 - no secret
-    processes = {}
-    running = []
-    ends = {}
-    deadline = time.monotonic() + 100
-
-    def leases(logs):
-        """The log of each lease that was given."""
-        counts = ((log, log.read_text(encoding="utf-8").count("got")) for log in logs)
-        return [log for log, count in counts for _ in range(count)]
-
-    try:
-        for kill in range(24):
-            while len(running) < 4:
-                log = tmp_path / f"{len(processes)}.log"
-                processes[log] = crowd(folder, log, "h[1-3]:8", 1_000_000)
-                log.touch()
-                running.append(log)
-            wanted = len(leases(processes)) + chance.randint(1, 12)
-            while len(leases(processes)) < wanted or not leases(running):
-                assert time.monotonic() < deadline, "nobody is given anything"
-                time.sleep(0.01)
-            time.sleep(chance.random() / 50)
-            # Every other one is of those that had a turn, the rest may still be starting.
-            log = chance.choice(leases(running) if kill % 2 else running)
-            running.remove(log)
-            ends[log] = time.monotonic_ns()
-            processes[log].send_signal(signal.SIGKILL if kill % 4 else signal.SIGINT)
-    finally:
-        for log in running:
-            ends[log] = time.monotonic_ns()
-            processes[log].kill()
-        for process in processes.values():
-            process.wait()
-    logs = list(processes)
-    assert len(set(leases(logs))) >= 12
-    assert overlaps(logs, ends) == []
-
-    assert all_free(folder, "h[1-3]:8")
+    assert overlaps(logs) == []
+    assert all_free(folder, "h[1-4]")
 
 
 def test_the_folder_is_for_its_user_alone(folder):
-    with HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1):
+    with HostPool(folder).leased(hosts_of("a"), 1):
         assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o777)
-    with HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1):
+    with HostPool(folder).leased(hosts_of("a"), 1):
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
@@ -526,6 +385,6 @@ def test_what_is_no_folder_of_the_user_is_refused(folder, tmp_path, kind):
         folder.touch()
     with (
         pytest.raises(BrokenError, match=str(folder)),
-        HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1),
+        HostPool(folder).leased(hosts_of("a"), 1),
     ):
         pass

@@ -198,7 +198,6 @@ def measurer(  # noqa: PLR0913 - what differs between tests, by name
         launcher or LocalLauncher(),
         hosts,
         pool=HostPool(suite.path / "pool"),
-        exclusive=bool(hosts),
         lock=os.urandom(8).hex(),
         wait_limit_s=60.0,
         shared_folder=None,

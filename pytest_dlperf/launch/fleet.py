@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.gang import RunOrder
     from pytest_dlperf.launch.held_hosts import HeldHosts
     from pytest_dlperf.launch.launchers import Engine, Launcher
-    from pytest_dlperf.launch.leases import HostPool, Lease
+    from pytest_dlperf.launch.leases import HostPool
     from pytest_dlperf.launch.plan import Node
     from pytest_dlperf.launch.preflight import Requirements
     from pytest_dlperf.launch.record import LaunchOutcome
@@ -54,10 +54,9 @@ class HostFault(Struct, frozen=True):
 class Fleet:
     """The hosts of a session, or this machine alone where none are ``declared``.
 
-    The processes of a session share in ``shared_folder`` what they find out about hosts. Without
-    ``exclusive`` several runs may share a host, each with devices of its own. ``lock`` is the name
-    of the locks that are held on the hosts against runs from elsewhere. For either a run waits
-    ``wait_limit_s`` seconds at most.
+    The processes of a session share in ``shared_folder`` what they find out about hosts. ``lock``
+    is the name of the locks that are held on the hosts against runs from elsewhere. A run waits
+    ``wait_limit_s`` seconds for hosts at most.
 
     Where a queue gives the hosts (``held``), ``launcher`` and ``declared`` are the last ones.
     """
@@ -67,7 +66,6 @@ class Fleet:
     _: KW_ONLY
     held: HeldHosts | None = None
     pool: HostPool
-    exclusive: bool
     lock: str
     wait_limit_s: float
     shared_folder: Path | None
@@ -125,8 +123,8 @@ class Fleet:
         *needed: Requirements,
         limit_s: float,
         only: Sequence[str] | None = None,
-    ) -> Iterator[tuple[Lease, ...]]:
-        """Hold hosts for a case, one lease per node, for the length of the block.
+    ) -> Iterator[tuple[Host, ...]]:
+        """Hold hosts for a case, one per node, for the length of the block.
 
         They are fit for all that is ``needed``. With ``only`` they are the hosts of these names,
         in this order. Waits until they are free. A queue is asked for them for ``limit_s`` seconds.
@@ -144,32 +142,29 @@ class Fleet:
             on_one_machine = self.is_this_machine
             with self.pool.leased(
                 candidates,
-                nodes=1 if on_one_machine else topology.nodes,
-                devices=topology.devices_per_node,
-                exclusive=self.exclusive,
+                1 if on_one_machine else topology.nodes,
                 purpose=case.id,
                 limit_s=self.wait_limit_s,
                 on_wait=self.say,
-            ) as leases:
-                yield leases * topology.nodes if on_one_machine else leases
+            ) as hosts:
+                yield hosts * topology.nodes if on_one_machine else hosts
 
     def ready(
-        self, leases: Sequence[Lease], case: Case, needed: Requirements, time_limit_s: float
-    ) -> Sequence[Lease]:
-        """Give the leases as they are for one more run, of so many seconds.
+        self, hosts: Sequence[Host], case: Case, needed: Requirements, time_limit_s: float
+    ) -> Sequence[Host]:
+        """Give the hosts as they are for one more run, of so many seconds.
 
-        If a queue gives the hosts for a shorter time, for another image, or not any more, it is
-        asked for the same ones again.
+        If a queue gives them for a shorter time, for another image, or not any more, it is asked
+        for the same ones again.
         """
         if self.held is None:
-            return leases
+            return hosts
         if not self.held.suffice(needed, time_limit_s):
-            names = [lease.host.name for lease in leases]
+            names = [host.name for host in hosts]
             self._use(self.held.acquire_again(case, needed, names), names)
             self._reports.pop(needed.key, None)
             self._candidates(case, [needed], names)
-        hosts = self._hosts()
-        return [replace(lease, host=host) for lease, host in zip(leases, hosts, strict=True)]
+        return self._hosts()
 
     @contextmanager
     def _allocated(
@@ -198,23 +193,16 @@ class Fleet:
 
     # ------------------------------------------------------------------ what a case runs on
 
-    def checkouts(self, needed: Requirements, leases: Sequence[Lease]) -> Mapping[str, Checkout]:
+    def checkouts(self, needed: Requirements, hosts: Sequence[Host]) -> Mapping[str, Checkout]:
         """Describe the checkouts that a case ran from, by the look at its first host."""
-        return self._looked_at(needed)[leases[0].host.name].checkouts
+        return self._looked_at(needed)[hosts[0].name].checkouts
 
-    def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
-        """Describe what a case with these leases was measured on, by the look at the hosts."""
-        hosts = {lease.host.name: lease.host for lease in leases}
+    def fingerprint(self, case: Case, needed: Requirements, hosts: Sequence[Host]) -> Fingerprint:
+        """Describe what a case was measured on, by the look at these hosts."""
         looked_at = self._looked_at(needed)
-        places = {
-            name: {
-                place for lease in leases if lease.host.name == name for place in lease.device_ids
-            }
-            for name in hosts
-        }
         return fingerprint_of(
             case.topology,
-            [(host, looked_at[name], places[name]) for name, host in hosts.items()],
+            [(host, looked_at[host.name]) for host in dict.fromkeys(hosts)],
             needed,
             on_one_machine=self.launcher.on_this_machine,
         )
@@ -226,31 +214,28 @@ class Fleet:
             order = replace(order, loss=self.held.loss)
         return run_on_hosts(self.launcher.taking(variables.engine), order)
 
-    def places(self, leases: Sequence[Lease], needed: Requirements, log: Path) -> tuple[Place, ...]:
-        """Place the nodes on the hosts; the first one of each locks its devices."""
+    def places(
+        self, hosts: Sequence[Host], case: Case, needed: Requirements, log: Path
+    ) -> tuple[Place, ...]:
+        """Place the nodes on the hosts; the first one of each locks all devices."""
         reports = self._looked_at(needed)
+        devices = case.topology.devices_per_node
         seen: set[str] = set()
         places = []
-        for rank, lease in enumerate(leases):
-            is_first = lease.host.address not in seen
-            seen.add(lease.host.address)
+        for rank, host in enumerate(hosts):
+            locked = 0 if host.address in seen else max(host.devices or 0, devices)
+            seen.add(host.address)
             places.append(
                 Place(
-                    host=lease.host,
-                    device_ids=lease.device_ids,
-                    locked_devices=self._locked_devices(lease) if is_first else (),
-                    lock_scope=lock_scope(self.lock, lease.host, self.launcher),
+                    host=host,
+                    device_ids=tuple(range(devices)),
+                    locked_devices=tuple(range(locked)),
+                    lock_scope=lock_scope(self.lock, host, self.launcher),
                     log=node_log(log, rank),
-                    accelerators=reports[lease.host.name].accelerators,
+                    accelerators=reports[host.name].accelerators,
                 )
             )
         return tuple(places)
-
-    def _locked_devices(self, lease: Lease) -> tuple[int, ...]:
-        if not self.exclusive:
-            return lease.device_ids
-        # All of them, so that no run that shares comes in between.
-        return tuple(range(max(lease.host.devices or 0, *(i + 1 for i in lease.device_ids))))
 
     def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:
         """Return the nodes that a case would go to if all hosts were fit and free.
@@ -282,10 +267,9 @@ class Fleet:
             else host
             for host in (hosts if only is None or self.held else _named(hosts, only, case))
         ]
-        # Where hosts are shared, a run may get any of the devices.
-        places = range(case.topology.devices_per_node) if self.exclusive else None
+        devices = case.topology.devices_per_node
         faults = {
-            host.name: [f for look in looks if (f := look[host.name].fault_of(places)) is not None]
+            host.name: [f for look in looks if (f := look[host.name].fault_of(devices)) is not None]
             for host in known
         }
         self._faults |= {HostFault(name, fault) for name in faults for fault in faults[name]}

@@ -40,7 +40,7 @@ _RUN_DIGITS: Final = 12
 
 
 class Node(Struct, frozen=True, kw_only=True):
-    """One node of a run, as its lease has it.
+    """One node of a run.
 
     ``host`` is its name for a launcher, ``address`` how the other nodes reach it (IPv6 without
     brackets), ``port`` its own in this run, ``folder`` the run's own folder on it. ``first_port``

@@ -23,7 +23,7 @@ from pytest_dlperf.node.nvidia import CAPS as DEVICE_SETTINGS
 from pytest_dlperf.node.nvidia import SLICED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from pytest_dlperf.launch.containers import ImageProbe
@@ -99,12 +99,12 @@ class HostReport(Struct, frozen=True, kw_only=True):
     commits: Mapping[str, str] = {}
     checkouts: Mapping[str, Checkout] = {}
 
-    def fault_of(self, places: Collection[int] | None) -> str | None:
-        """Say why a run on the devices at these places cannot use the host; ``None`` for all."""
+    def fault_of(self, devices: int) -> str | None:
+        """Say why a run on its first devices cannot use the host."""
         users: dict[str, list[str]] = {}
-        for place, process in self.in_use:
-            if place is None or places is None or place in places:
-                users.setdefault(process, []).extend([] if place is None else [str(place)])
+        for device, process in self.in_use:
+            if device is None or device < devices:
+                users.setdefault(process, []).extend([] if device is None else [str(device)])
         shown = [
             f"{process} (device{'s' if used[1:] else ''} {', '.join(used)})" if used else process
             for process, used in users.items()
@@ -251,18 +251,16 @@ def _with_one_version(
 
 def fingerprint_of(
     topology: Topology,
-    hosts: Sequence[tuple[Host, HostReport, Collection[int]]],
+    hosts: Sequence[tuple[Host, HostReport]],
     needed: Requirements,
     *,
     on_one_machine: bool,
 ) -> Fingerprint:
-    """Take the fingerprint of a case of this topology, as far as its hosts can tell.
-
-    With each host stand the places of the devices that it runs on.
-    """
+    """Take the fingerprint of a case of this topology, as far as its hosts can tell."""
     machines, software = [], []
-    for host, report, places in hosts:
-        facts = {**report.facts, **_of_devices(report, places)}
+    for host, report in hosts:
+        devices = report.accelerators.facts[: topology.devices_per_node]
+        facts = {**report.facts, **_agreed(devices)}
         machines.append(_machine(host, report, facts, needed))
         software.append(_software(report, facts, needed))
     machine = _agreed(machines)
@@ -273,15 +271,9 @@ def fingerprint_of(
     return Fingerprint(
         machine=machine,
         software=_agreed(software),
-        hosts=tuple(host.name for host, _, _ in hosts),
+        hosts=tuple(host.name for host, _ in hosts),
         commits=hosts[0][1].commits if hosts else {},
     )
-
-
-def _of_devices(report: HostReport, places: Collection[int]) -> dict[str, str]:
-    """Merge the facts of the devices at these places."""
-    each = report.accelerators.facts
-    return _agreed([each[place] for place in sorted(places) if place < len(each)])
 
 
 def _machine(
