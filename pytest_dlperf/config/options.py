@@ -6,6 +6,7 @@ project without tests of ours more than all the rest.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -219,7 +220,7 @@ class Settings(NamedTuple):
         "WHEN",
         "interleave runs of the accepted software, which `cluster.yaml` names: "
         "`on-regression` or `never`",
-        read=values.control_arm,
+        read=partial(values.member, values.ControlArm),
         default="on-regression",
     )
     create_baselines: bool = flag("create-baselines", "record numbers that have no baseline yet")
@@ -298,7 +299,7 @@ class Settings(NamedTuple):
         "WHEN",
         "send it after a red session (`failure`), if other cases, metrics or verdicts fail than in "
         "the last one (`change`), or `always`",
-        read=values.notify_on,
+        read=partial(values.member, values.NotifyOn),
         default="failure",
         environment=True,
     )
