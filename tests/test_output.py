@@ -2,9 +2,9 @@
 
 import itertools
 import os
-import select
 import signal
 import sys
+import time
 
 import pytest
 from clusters.processes import LONG_S
@@ -19,43 +19,29 @@ from pytest_dlperf.logs.arrivals import Arrivals
 from pytest_dlperf.node.relay import MERGED_S, Relay
 
 
-@pytest.fixture
-def reader():
-    """A relay into a pipe, and its end that somebody may read."""
+def test_lines_apart_have_times_of_their_own_and_chatter_is_merged():
     taken, target = os.pipe()
     relay = Relay(target)
-    yield relay, taken
-    for descriptor in (taken, target, relay.entrance):
-        os.close(descriptor)
-
-
-def turn(relay):
-    """Do what a supervisor does when there may be something to do."""
-    ready, takers, _ = select.select(relay.sources, relay.targets, [], 0.01)
-    if takers:
-        relay.pass_on()
-    if ready:
-        relay.take()
-
-
-def test_lines_apart_have_times_of_their_own_and_chatter_is_merged(
-    reader,
-):
-    relay, _ = reader
+    relay.start()
     for line in (b"one\n", b"two\n", b"three\n"):
         os.write(relay.entrance, line)
-        for _ in range(8):
-            turn(relay)
+        time.sleep(0.1)
     for _ in range(200):
         os.write(relay.entrance, b"x\n")
-        turn(relay)
-    assert relay.has_arrivals(hurry=True)
-    news = relay.pending_arrivals()["arrivals"]
+        time.sleep(0.0005)
+    os.close(relay.entrance)
+    relay.join()
+    news = []
+    while told := relay.pending_arrivals():
+        news += told["arrivals"]
     assert [each.end for each in news[:3]] == [4, 8, 14]
     assert [each.time for each in news] == sorted(each.time for each in news)
     assert all(b.begin > a.time for a, b in itertools.pairwise(news[:3]))
     took_s = (news[-1].time - news[2].time) / 1e6
     assert len(news) - 3 <= took_s / MERGED_S + 2
+    assert news[-1].end == len(os.read(taken, 65536)) == 414
+    os.close(taken)
+    os.close(target)
 
 
 class Behind(Launcher):

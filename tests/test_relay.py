@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import pty
@@ -19,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters.processes import LONG_S
+from clusters.processes import LONG_S, wait_until
 
 from pytest_dlperf.launch.remote_call import sent_program, source_of
-from pytest_dlperf.node import relay, supervisor
+from pytest_dlperf.node import supervisor
 from pytest_dlperf.node.relay import Relay
 
 MARKER = f"{uuid.uuid4().hex}.0."
@@ -180,38 +179,17 @@ def test_who_does_not_read_stops_the_program_and_nothing_else(
         os.close(target)
 
 
-def test_a_user_with_many_pipes_gets_small_ones_which_are_no_brake(tmp_path, monkeypatch):
-    size, make = 4096, os.pipe
-
-    def small():
-        ends = make()
-        fcntl.fcntl(ends[0], fcntl.F_SETPIPE_SZ, size)
-        return ends
-
-    monkeypatch.setattr(os, "pipe", small)
-    monkeypatch.setattr(relay, "_PIPE_BYTES", 1 << 62)  # the kernel refuses it
-    with (tmp_path / "log").open("wb") as file:
-        found = Relay(file.fileno())
-        for _ in range(100):
-            os.write(found.entrance, b"x" * size)
-            assert found.sources, "it waits, and so does the program"
-            found.take()
-        found.close_entrance()
-        found.take()
-    assert (tmp_path / "log").stat().st_size == 100 * size
-
-
 def test_lines_of_a_file_stand_on_lines_of_their_own(tmp_path):
     log, file = tmp_path / "node0.log", tmp_path / "metrics.jsonl"
     with log.open("wb", buffering=0) as target:
         passed = Relay(target.fileno(), os.fsencode(file))
+        passed.start()
         for printed, line in ((b"step 1\n", b"loss 1\n"), (b"step 2", b"loss 2\n")):
             os.write(passed.entrance, printed)
-            passed.take()
+            wait_until(lambda printed=printed: printed in log.read_bytes(), what="the output")
             with file.open("ab") as opened:
                 opened.write(line)
-            until = time.monotonic() + LONG_S
-            while line not in log.read_bytes() and time.monotonic() < until:
-                time.sleep(passed.wait_s if passed.wait_s < 1 else 0.01)
-                passed.look()
+            wait_until(lambda line=line: line in log.read_bytes(), what="the line")
+        os.close(passed.entrance)
+        passed.join()
     assert log.read_bytes() == b"step 1\nloss 1\nstep 2\nloss 2\n"

@@ -63,6 +63,7 @@ _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOT_STARTED = 127  # as shells have it
 _SIGNALLED = 128
 _TICK_S = 0.01
+_TELL_S = 0.2
 _DRAIN_LIMIT_S = 2.0
 """The reader of the output may take so long to have what was printed before an end."""
 
@@ -92,14 +93,15 @@ class Supervisor:
         self._program = None  # type: subprocess.Popen[bytes] | None
         self._relay = None  # type: Relay | None
         self._exit_code = None  # type: int | None
-        self._untold_end = None  # type: tuple[int, float] | None
+        self._ended_at = None  # type: float | None
+        self._tell_at = 0.0
         self._grace_s = 0.0
         self._folder_lock = None  # type: int | None
         self._node_folder = None  # type: bytes | None
         self._held = []  # type: list[socket.socket]
-        self._wake_up, wake_up = os.pipe()
-        os.set_blocking(wake_up, False)
-        signal.set_wakeup_fd(wake_up)
+        self._wake_up, self._waker = os.pipe()
+        os.set_blocking(self._waker, False)
+        signal.set_wakeup_fd(self._waker)
         # A signal without a handler would not wake up a waiting process.
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         for number in _ENDING_SIGNALS:
@@ -154,61 +156,49 @@ class Supervisor:
                 return
             sources = [self._wake_up, 0] if self._listening else [self._wake_up]
             silent_s = self._heard_at + self._timeout_s - time.monotonic()
-            limit_s = min(left_s, HEARTBEAT_INTERVAL_S, max(0.0, silent_s) + _TICK_S)
-            ready = self._select(sources, limit_s)
+            often_s = HEARTBEAT_INTERVAL_S if self._relay is None else _TELL_S
+            limit_s = min(left_s, often_s, max(0.0, silent_s) + _TICK_S)
+            ready = select.select(sources, [], [], limit_s)[0]
             if self._wake_up in ready:
                 os.read(self._wake_up, 4096)
             if 0 in ready:
                 self._take_orders()
             self._reap()
-            self._tell_end()
+            self._tell_arrivals()
             self._check_heartbeat()
 
     def _pause(self, seconds: float) -> None:
         self._wait(lambda: False, time.monotonic() + seconds)
 
-    def _select(self, sources: "list[int]", limit_s: float) -> "list[int]":
-        """Wait for something to do; what the program has printed is passed on meanwhile."""
-        relay = self._relay
+    def _tell_arrivals(self, *, hurry: bool = False) -> None:
+        """Report when output came, and the end of the program once it was passed on.
+
+        Not more than some times a second, nor where the reader of reports would be waited for.
+        """
+        relay, now = self._relay, time.monotonic()
         if relay is None:
-            return select.select(sources, [], [], limit_s)[0]
-        output = relay.sources
-        limit_s = min(limit_s, relay.wait_s)
-        ready, takers, _ = select.select(sources + output, relay.targets, [], limit_s)
-        if takers:
-            relay.pass_on()
-        if any(source in ready for source in output):
-            relay.take()
-        relay.look()
-        self._tell_arrivals(hurry=False)
-        return ready
-
-    def _tell_arrivals(self, *, hurry: bool) -> None:
-        """Report when output came, unless that would wait for the reader of reports."""
-        relay = self._relay
-        while relay is not None and relay.has_arrivals(hurry=hurry):
-            if not select.select([], [1], [], 0)[1]:
-                return
-            report(**relay.pending_arrivals())
-
-    def _tell_end(self, limit_s: float = _DRAIN_LIMIT_S) -> None:
-        """Report the end of the program once all that it has printed was passed on."""
-        if self._untold_end is None or self._relay is None:
             return
-        produced, since = self._untold_end
-        if self._relay.is_flushed(produced) or time.monotonic() - since >= limit_s:
-            self._untold_end = None
-            self._tell_arrivals(hurry=True)
+        has_ended = self._ended_at is not None and (
+            hurry or relay.is_flushed or now - self._ended_at >= _DRAIN_LIMIT_S
+        )
+        if now >= self._tell_at or has_ended or hurry:
+            self._tell_at = now + _TELL_S
+            while select.select([], [1], [], 0)[1]:
+                told = relay.pending_arrivals()
+                if told is None:
+                    break
+                report(**told)
+        if has_ended:
+            self._ended_at = None
             report(ended=self._exit_code)
 
     def _drain(self) -> None:
         """Pass on what was printed until now by whatever the program has started."""
         relay = self._relay
         if relay is not None:
-            produced = relay.bytes_produced()
-            self._wait(lambda: relay.is_flushed(produced), time.monotonic() + _DRAIN_LIMIT_S)
+            relay.flush()
+            self._wait(lambda: relay.is_flushed, time.monotonic() + _DRAIN_LIMIT_S)
             self._tell_arrivals(hurry=True)
-            self._tell_end(0.0)
 
     def _check_heartbeat(self) -> None:
         now = time.monotonic()
@@ -330,7 +320,7 @@ class Supervisor:
         base = place if is_there else os.getcwdb()
         name = order["log_file"]
         file = None if name is None else os.path.join(base, as_bytes(name))
-        relay = Relay(2, file, whole_file=order.get("log_file_whole", False))
+        relay = Relay(2, file, whole_file=order.get("log_file_whole", False), on_flush=self._wake)
         arguments = filled(order["arguments"]) if order.get("container") else order["arguments"]
         try:
             self._program = subprocess.Popen(  # noqa: S603 - to start it is the purpose
@@ -351,7 +341,13 @@ class Supervisor:
             self._has_children = True
             self._relay = relay
             report(started=self._program.pid)
-        relay.close_entrance()
+        os.close(relay.entrance)
+        if self._relay is not None:
+            relay.start()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._waker, b"x")
 
     def _reap(self) -> None:
         while self._has_children:
@@ -365,8 +361,9 @@ class Supervisor:
             if self._program is not None and child == self._program.pid:
                 exited = os.WIFEXITED(status)
                 self._exit_code = os.WEXITSTATUS(status) if exited else -os.WTERMSIG(status)
-                produced = 0 if self._relay is None else self._relay.bytes_produced()
-                self._untold_end = produced, time.monotonic()
+                self._ended_at = time.monotonic()
+                if self._relay is not None:
+                    self._relay.flush()
 
     def _signal_program(self, number: int) -> None:
         """Signal the program's process group, whose number is its own until it is reaped."""
