@@ -14,6 +14,7 @@ from trainers_of_today import ARRIVAL_S, MEMORY_GIB
 from pytest_dlperf.config.extends import comment_of, shipped_systems
 from pytest_dlperf.config.launch_keys import VariableKind
 from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.measurement import RunStatus
 
@@ -255,3 +256,34 @@ def test_a_layout_that_the_first_node_prints_is_compared(suite):
     assert run["status"] == "invalid"
     assert "node 0" in run["reason"]
     assert "tp 4" in run["reason"]
+
+
+@pytest.mark.parametrize("key", ["torchrun", "accelerate", "deepspeed"])
+def test_a_launcher_is_named_by_its_key_in_place_of_the_command(key, tmp_path):
+    """What a file starts replaces what its base starts, whichever key each says it by."""
+    text = comment_of("torchrun")[1].partition("launch:")[0]
+    files = {
+        "own": f"{text}launch: {{{key}: [train.py, --lr=1]}}\ncases: [{{precision: fp32, "
+        "batch_per_device: 1, topologies: [1n1g, 2n4g]}]\n",
+    }
+    files["lower"] = "extends: ./own.yaml\nmodel: lower\nlaunch: {command: [run.sh]}\n"
+    for name, content in files.items():
+        (tmp_path / f"{name}.yaml").write_text(content, encoding="utf-8")
+    systems = load_systems([tmp_path / "own.yaml", tmp_path / "lower.yaml"], BUILTIN_FORMATS)
+    own, lower = systems.values()
+    one, two = (own.launch.arguments(case) for case in own.cases)
+    assert one[:2] == ("{python}", "-m")
+    assert two[-2:] == ("train.py", "--lr=1")
+    assert any("{node_rank}" in word for word in two)
+    # Accelerate refuses its options of nodes for one process.
+    assert any("{node_rank}" in word for word in one) == (key != "accelerate")
+    assert lower.launch.arguments(lower.cases[0]) == ("run.sh",)
+
+
+def test_two_keys_of_one_file_that_start_it_are_refused(tmp_path):
+    example = comment_of("torchrun")[1].partition("launch:")[0]
+    text = f"{example}launch: {{torchrun: [a.py], command: [b.sh]}}\ncases:\n"
+    text += "  - {precision: fp32, batch_per_device: 1, topologies: [1n1g]}\n"
+    (tmp_path / "own.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(YamlError, match="'torchrun'; one of them starts the trainer"):
+        load_systems([tmp_path / "own.yaml"], BUILTIN_FORMATS)

@@ -11,8 +11,9 @@ from itertools import takewhile
 from os.path import normpath
 from pathlib import Path
 from textwrap import dedent
-from typing import Final
+from typing import Any, Final
 
+from pytest_dlperf.config.launch_keys import STARTS
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import YamlFile
 
@@ -64,9 +65,19 @@ def extended(own: YamlFile) -> YamlFile:
     whole = layers.pop()
     while layers:
         over = layers.pop()
+        _replace_start(over.value.get("launch"), whole.value.get("launch"))
         over.lay_over(whole)
         whole = over
     return whole
+
+
+def _replace_start(launch: Any, of_base: Any) -> None:
+    """Have what a file starts replace what its base starts, by whichever key each says it."""
+    if isinstance(launch, dict) and isinstance(of_base, dict):
+        said = [key for key in STARTS if launch.get(key) is not None]
+        for key in STARTS if said else ():
+            if key not in said:
+                of_base.pop(key, None)
 
 
 def _base(file: YamlFile) -> Path | None:

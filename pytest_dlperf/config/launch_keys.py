@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, field
 
@@ -25,7 +25,7 @@ from pytest_dlperf.config.parts import (
 from pytest_dlperf.config.settings import SlurmKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 class Devices(StrEnum):
@@ -149,13 +149,54 @@ class Server(Part, frozen=True, kw_only=True):
             yield ("launch", "server", "ready_line"), message
 
 
+STARTS: Final[Mapping[str, tuple[str | ConditionalArguments, ...]]] = {
+    "command": (),
+    "torchrun": (
+        *("{python}", "-m", "torch.distributed.run", "--nnodes={nodes}"),
+        *("--node-rank={node_rank}", "--nproc-per-node={devices_per_node}"),
+        *("--master-addr={master_address}", "--master-port={master_port}"),
+    ),
+    "accelerate": (
+        *("{python}", "-m", "accelerate.commands.launch", "--num_machines={nodes}"),
+        *("--num_processes={world_size}", "--dynamo_backend=no"),
+        # For one process it refuses these.
+        ConditionalArguments(
+            when=Condition(world_size=("2+",)),
+            arguments=(
+                "--machine_rank={node_rank}",
+                "--main_process_ip={master_address}",
+                "--main_process_port={master_port}",
+            ),
+        ),
+    ),
+    "deepspeed": (
+        *("{python}", "-m", "deepspeed.launcher.runner", "--no_ssh", "--num_nodes={nodes}"),
+        *("--node_rank={node_rank}", "--num_gpus={devices_per_node}"),
+        *("--master_addr={master_address}", "--master_port={master_port}"),
+    ),
+}
+"""By the key that says what to start, the program in front of it on each node."""
+
+
 class Launch(Part, frozen=True, kw_only=True):
     """How to start a trainer, with placeholders for all that differs between runs."""
 
     command: Annotated[
         SomeOf[Scalar | ConditionalArguments],
         doc("The program and its arguments. No shell reads them."),
-    ]
+    ] = ()
+    torchrun: Annotated[
+        SomeOf[Scalar | ConditionalArguments],
+        doc("In place of 'command': the script and its arguments, started by torchrun."),
+    ] = ()
+    accelerate: Annotated[
+        SomeOf[Scalar | ConditionalArguments],
+        doc("In place of 'command': the same, started by accelerate launch."),
+    ] = ()
+    deepspeed: Annotated[
+        SomeOf[Scalar | ConditionalArguments],
+        doc("In place of 'command': the same, started by DeepSpeed's launcher on each node."),
+    ] = ()
     more_arguments: Annotated[
         SomeOf[Scalar | ConditionalArguments],
         doc(

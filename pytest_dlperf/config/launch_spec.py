@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import asdict, replace
 
 from pytest_dlperf.config.conditions import ALWAYS, Condition, chosen
-from pytest_dlperf.config.launch_keys import ConditionalArguments, Launch
+from pytest_dlperf.config.launch_keys import STARTS, ConditionalArguments, Launch
 from pytest_dlperf.config.settings import (
     ALL_SYSTEMS,
     CONTAINER,
@@ -62,13 +62,19 @@ class LaunchSpec(Launch, frozen=True, kw_only=True):
     settings: tuple[Setting, ...] = ()
     """Options of engines that start runs, and the container, unless users set others."""
 
+    @property
+    def start(self) -> str:
+        """The key that says what to start."""
+        return next((key for key in STARTS if getattr(self, key)), "command")
+
+    @property
+    def _words(self) -> tuple[str | ConditionalArguments, ...]:
+        words: tuple[str | ConditionalArguments, ...] = getattr(self, self.start)
+        return words
+
     def problems(self) -> Iterator[tuple[Path, str]]:
         """List all that is wrong with the entry, by key path."""
-        places = (ARGUMENTS, EXTRA_ARGUMENTS)
-        if not any(self.command[:1]) or self.command[0] in places:
-            yield _COMMAND, "names no program; the first word is the program to start"
-        for twice in (name for name in places if self.command.count(name) > 1):
-            yield _COMMAND, f"has {twice} twice; what it stands for goes to one place"
+        yield from self._start_problems()
         for kind, names in (("variables", self.variables), ("values", self.values)):
             for name in names:
                 if name in (*_RESERVED, *self.axes) or (
@@ -88,8 +94,18 @@ class LaunchSpec(Launch, frozen=True, kw_only=True):
                 *self.variables,
                 *(() if "values" in path else self.values),
             )
-            if not (text == EXTRA_ARGUMENTS and path[1] == "command"):
+            if not (text == EXTRA_ARGUMENTS and path[1] in STARTS):
                 yield from ((path, message) for message in template_problems(text, known))
+
+    def _start_problems(self) -> Iterator[tuple[Path, str]]:
+        places = (ARGUMENTS, EXTRA_ARGUMENTS)
+        words, start = self._words, ("launch", self.start)
+        if others := [key for key in STARTS if key != self.start and getattr(self, key)]:
+            yield start, f"stands beside {others[0]!r}; one of them starts the trainer"
+        if self.start == "command" and (not any(words[:1]) or words[0] in places):
+            yield start, "names no program; the first word is the program to start"
+        for twice in (name for name in places if words.count(name) > 1):
+            yield start, f"has {twice} twice; what it stands for goes to one place"
 
     def case_problems(self, case: Case) -> Iterator[tuple[Path, str]]:
         """List why this case cannot be planned, in an entry that is right by itself."""
@@ -155,7 +171,7 @@ class LaunchSpec(Launch, frozen=True, kw_only=True):
 
     def conditions(self) -> Iterator[tuple[Path, Condition]]:
         """List the conditions of the entry with their key paths."""
-        for kind, parts in (("command", self.command), ("arguments", self.more_arguments)):
+        for kind, parts in ((self.start, self._words), ("arguments", self.more_arguments)):
             for index, part in enumerate(parts):
                 if not isinstance(part, str):
                     yield ("launch", kind, index, "when"), part.when
@@ -191,12 +207,14 @@ class LaunchSpec(Launch, frozen=True, kw_only=True):
         more: list[tuple[Path, str | ConditionalArguments]] = [
             (("launch", "arguments", index), part) for index, part in enumerate(self.more_arguments)
         ]
-        place = next((name for name in (ARGUMENTS, EXTRA_ARGUMENTS) if name in self.command), None)
-        for index, part in enumerate(self.command):
+        start: Path = ("launch", self.start)
+        place = next((name for name in (ARGUMENTS, EXTRA_ARGUMENTS) if name in self._words), None)
+        yield from ((start, part) for part in STARTS[self.start])
+        for index, part in enumerate(self._words):
             if part == place:
                 yield from more
             if part != ARGUMENTS:
-                yield (*_COMMAND, index), part
+                yield (*start, index), part
         if place is None:
             yield from more
 

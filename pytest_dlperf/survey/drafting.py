@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from pytest_dlperf.config.extends import comment_of
+from pytest_dlperf.config.launch_keys import STARTS
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.survey.case import UNSAID_BY_LOG
 from pytest_dlperf.survey.first_system import FirstSystem, ShippedSystem, window_keys
@@ -170,7 +171,8 @@ def _launch(basis: DraftBasis) -> dict[str, Any]:
     elif basis.is_program:
         pass
     else:
-        launch["command"] = [*_STARTS.get(command.launcher, ()), *command.arguments]
+        start = command.launcher if command.launcher in STARTS else "command"
+        launch[start] = [*_PROGRAMS.get(command.launcher, ()), *command.arguments]
         if command.launcher in ("", "python"):
             launch["requires_modules"] = None
     if command.environment:
@@ -178,29 +180,14 @@ def _launch(basis: DraftBasis) -> dict[str, Any]:
     return launch
 
 
-_STARTS: Final[Mapping[str, tuple[str, ...]]] = {
+_PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
     "python": ("{python}",),
-    "torchrun": (
-        *("{python}", "-m", "torch.distributed.run", "--nnodes={nodes}"),
-        *("--node-rank={node_rank}", "--nproc-per-node={devices_per_node}"),
-        *("--master-addr={master_address}", "--master-port={master_port}"),
-    ),
-    "accelerate": (
-        *("{python}", "-m", "accelerate.commands.launch", "--num_machines={nodes}"),
-        *("--machine_rank={node_rank}", "--num_processes={world_size}"),
-        *("--main_process_ip={master_address}", "--main_process_port={master_port}"),
-    ),
-    "deepspeed": (
-        *("{python}", "-m", "deepspeed.launcher.runner", "--no_ssh", "--num_nodes={nodes}"),
-        *("--node_rank={node_rank}", "--num_gpus={devices_per_node}"),
-        *("--master_addr={master_address}", "--master_port={master_port}"),
-    ),
     "paddle": (
         *("{python}", "-m", "paddle.distributed.launch", "--nnodes={nodes}", "--rank={node_rank}"),
         *("--nproc_per_node={devices_per_node}", "--master={master_endpoint}"),
     ),
 }
-"""How a launcher starts a script on each node of a run."""
+"""What starts a script on each node, where no key of ``launch`` says it."""
 
 
 def _case(basis: DraftBasis, unsure: dict[str, str]) -> dict[str, Any]:
