@@ -10,7 +10,6 @@ from fuzz_training import Line, Step, printed
 from msgspec.structs import replace
 
 from pytest_dlperf.model.measurement import Estimator
-from pytest_dlperf.model.work import Covers, TimeKind
 
 if TYPE_CHECKING:
     import random
@@ -95,30 +94,9 @@ def slow_stretch(log: Log, choose: random.Random) -> Mutant:
     return Mutant(log=log, content=content_of(lines), right=(right,), harmless=not log.refusable)
 
 
-def cumulated_mean(log: Log, choose: random.Random) -> Mutant:
-    """What looks like the time of a step, or a speed, is a mean since the start."""
-    form = log.trainer.log_format
-    if form.timing.kind is TimeKind.MOMENT or form.covers is Covers.SINCE_START:
-        raise Unfit
-    if log.estimator is Estimator.PUBLISHED or form.time_form is not None:
-        raise Unfit
-    measured = sorted(log.training.seconds[slice(*log.span)])
-    usual = measured[len(measured) // 2]
-    if len(measured) // log.training.interval < _LEAST or measured[-2] > 2 * usual:
-        raise Unfit
-
-    def mean(step: Step) -> Step:
-        since_start = step.elapsed / step.number
-        return replace(step, seconds=since_start, mean=since_start)
-
-    lines = printed(log.trainer, log.training, choose, mean)
-    return Mutant(log=log, content=content_of(lines), right=(log.throughput,))
-
-
 MEANT: Final[Sequence[Callable[[Log, random.Random], Mutant]]] = (
     clock,
     pause,
     resumed_at_the_next,
     slow_stretch,
-    cumulated_mean,
 )

@@ -144,112 +144,6 @@ def test_tokens_need_a_sequence_length(tmp_path):
     assert "sequence_length" in reason(result)
 
 
-# --------------------------------------------------------------------------------- its unit
-
-
-@pytest.mark.parametrize(
-    ("text", "group", "unit", "write"),
-    [
-        ("time 561.94ms", "seconds", "ms", "milliseconds"),
-        ("time 561.94 ms,", "elapsed_seconds", "ms", "milliseconds"),
-        ("elapsed time per iteration (ms): 544.9 |", "seconds", "ms", "milliseconds"),
-        ("time_ms=1721026805", "timestamp", "ms", "milliseconds"),
-        ("took 0.36 sec", "milliseconds", "sec", "seconds"),
-        ("train_step_timing in s: 7.549 |", "milliseconds", "s", "seconds"),
-        ("took 360 us", "milliseconds", "us", "print seconds"),
-        ("9.53it/s", "samples_per_second", "it/s", "steps_per_second"),
-        ("1.02s/it", "steps_per_second", "s/it", "seconds_per_step"),
-        ("tps: 7282 tflops", "samples_per_second", "tps", "tokens_per_second"),
-        ("Tokens/s/device: 8672.758, ", "samples_per_second", "Tokens/s", "tokens_per_second"),
-        ("12.5 samples/s", "steps_per_second", "samples/s", "samples_per_second"),
-        ("step_time_ms: 12.5", "seconds", "ms", "milliseconds"),
-    ],
-)
-def test_another_unit_is_noticed(tmp_path, text, group, unit, write):
-    number = next(word for word in text.split() if any(map(str.isdigit, word)))
-    digits = "".join(each for each in number.partition("=")[2] or number if each in "0123456789.")
-    before, _, behind = text.partition(digits)
-    record = STEP + f"{_escaped(before)}(?P<{group}>[0-9.]+)"
-    said = reason(run(tmp_path, lambda k, *_: f"step {k} {before}{digits}{behind}", record))
-    assert f"{unit!r}" in said
-    assert write in said
-    assert "line 1" in said
-
-
-@pytest.mark.parametrize(
-    ("text", "scope", "write"),
-    [
-        ("Tokens/s/device: {}, ", "global", "device"),
-        ("interval_tokens_per_second_per_device: {} ", "global", "device"),
-        ("{} tokens/s/gpu", "global", "device"),
-        ("tps 900({}/gpu) |", "rank", "device"),
-        ("throughput per GPU (tokens/s/GPU): {} |", "global", "device"),
-        ("{} tok/s/node", "global", "node"),
-        ("{} tok/s/device", "node", "device"),
-    ],
-)
-def test_a_speed_of_a_part_is_not_taken_for_the_whole(tmp_path, text, scope, write):
-    before, _, behind = text.partition("{}")
-    record = STEP + f"{_escaped(before)}(?P<tokens_per_second>[0-9.]+)"
-    line = lambda k, s, _: f"step {k} {before}{4096 / s}{behind}"  # noqa: E731
-    assert f"rate_scope: {write}" in reason(run(tmp_path, line, record, rate_scope=scope))
-    throughput(run(tmp_path, line, record, rate_scope=write))
-    alone = Case.from_id(f"trainer-gpt-bf16-gb{BATCH}-s512-1n1g")
-    throughput(run(tmp_path, line, record, rate_scope=scope, of=alone))
-
-
-def _escaped(text):
-    return "".join(f"\\{each}" if each in "()[]|.+*?" else each for each in text)
-
-
-@pytest.mark.parametrize(
-    ("text", "group"),
-    [
-        ("loss: {}", "seconds"),
-        ("elapsed: {} s", "seconds"),
-        ("{} min: 3", "seconds"),
-        ("steps {} msgs", "seconds"),
-        ("{} s: 4", "milliseconds"),
-        ("items/s {} s=3", "samples_per_second"),
-        ("Time: {}/s", "seconds"),
-        ("batch_cost: {} sec, ips: 12 images/sec", "seconds"),
-        ("time {} (0.1 ms)", "seconds"),
-        ("speed {} /s", "samples_per_second"),
-        ("tokens: {} ", "seconds"),
-        ("params {} ", "seconds"),
-        ("tps: {} tflops/s/gpu: 3", "tokens_per_second"),
-        ("tokens per device 3, tok/s {} tokens", "tokens_per_second"),
-        ("tps: {} (2.5/gpu)", "tokens_per_second"),
-    ],
-)
-def test_what_is_no_other_unit_is_none(tmp_path, text, group):
-    before, _, behind = text.partition("{}")
-    record = STEP + f"{_escaped(before)}(?P<{group}>[0-9.]+)"
-    result = run(tmp_path, lambda k, s, _: f"step {k} {before}{s}{behind}", record)
-    assert result.status is RunStatus.OK, result.reason
-
-
-@pytest.mark.parametrize(
-    ("text", "group"),
-    [("7,282", "[0-9.]+"), ("12.5", "[0-9]+"), ("1.5e+01", "[0-9.]+"), ("1.5K", "[0-9.]+")],
-)
-def test_a_part_of_a_number_is_not_taken(tmp_path, text, group):
-    record = STEP + f"tps: (?P<tokens_per_second>{group})"
-    said = reason(run(tmp_path, lambda k, *_: f"step {k} tps: {text} mfu", record))
-    assert repr(text) in said
-
-
-def test_a_list_is_no_number_with_thousands(tmp_path):
-    """The expression itself takes the comma."""
-    record = "(?P<step>[0-9]+),(?P<seconds>[0-9.]+),"
-    assert throughput(run(tmp_path, lambda k, s, _: f"{k},{s},123", record)) == pytest.approx(
-        SAMPLES
-    )
-    milliseconds = "(?P<step>[0-9]+),(?P<milliseconds>[0-9]+),[0-9]+"
-    line = lambda k, s, _: f"{k},{1000 * s:.0f},123"  # noqa: E731
-    assert throughput(run(tmp_path, line, milliseconds)) == pytest.approx(SAMPLES)
-
-
 @pytest.mark.parametrize(
     ("text", "group", "write"),
     [
@@ -402,12 +296,6 @@ def test_csv_by_column(tmp_path, delimiter, buffer_size):
     content = "noise, 1, 2, 3\n" + "".join(delimiter.join(row) + "\nnoise\n" for row in rows)
     result = run(tmp_path, content, keyed, buffer_size=buffer_size)
     assert throughput(result) == pytest.approx(SAMPLES)
-
-
-def test_the_unit_of_a_key_is_noticed(tmp_path):
-    keyed = custom_format("x", json={"step": "step", "seconds": "step_time_ms"})
-    line = lambda k, s, _: json.dumps({"step": k, "step_time_ms": s})  # noqa: E731
-    assert "milliseconds" in reason(run(tmp_path, line, keyed))
 
 
 def test_a_log_without_records_says_what_was_looked_for(tmp_path):

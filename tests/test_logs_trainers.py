@@ -2,7 +2,6 @@
 
 import re
 
-import log_makers as make
 import pytest
 
 from pytest_dlperf.files.yamlfile import YamlError
@@ -15,7 +14,6 @@ from pytest_dlperf.formats.meanings import (
     trainers_in,
 )
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import Window
 
 LINES = {
     "torchtitan": (
@@ -315,90 +313,6 @@ def test_a_bar_of_progress_tells_no_speed_and_no_name():
     assert "a moving mean of a progress bar" in reason
     # Many a trainer shows one while it loads its data.
     assert known_trainer(line.encode()) is None
-
-
-@pytest.mark.parametrize(
-    ("line", "record", "reason"),
-    [
-        (" 1/ 9 | samples per second: 207.3 |", "second: {samples_per_second} ", None),
-        (" 1/ 9 | samples per second: 207.3 |", "second: {seconds} ", "samples_per_second"),
-        ("step 1: tokens per second: 5", "second: {tokens_per_second}$", None),
-        ("step 1 took 5 tokens per second", " {seconds} ", "tokens_per_second"),
-        (
-            "step 1 Elements per Second: 131,388",
-            ": {seconds}$",
-            "it count? name the group samples_per_second, steps_per_second or tokens_per_second",
-        ),
-        ("step 1 Elements per Second: 131,388", ": {tokens_per_second}$", None),
-        ("throughput/samples_per_sec: 12.5", "sec: {samples_per_second}$", None),
-        ("throughput/samples_per_sec: 12.5", "sec: {seconds}$", "samples_per_second"),
-        ("step 1 in 0.5 tokens per second 7,700", "in {seconds} ", None),
-        ("step 1 time/s: 0.5", ": {seconds}$", None),
-        ("step 1 took 12.65 s", "took [0-9]{seconds} s", "takes a part of '12.65'"),
-        ("step 1 data_time: 0.01 s", ": {seconds} s", "takes 'data_time'"),
-        ("step 1 data: 0.01", ": {seconds}$", "takes 'data'"),
-        ("step 1 throughput: 12.5", ": {seconds}$", "name it samples_per_second"),
-        ("step 1 step_time=0.5", "={samples_per_second}$", "takes 'step_time'; name it seconds"),
-        ("step 1 of metadata: 0.01", ": {seconds}$", None),
-        ("step 1 TFLOP/s: 12.65", ": {samples_per_second}$", "take a number of"),
-    ],
-)
-def test_units_in_words_are_those_of_their_groups(tmp_path, line, record, reason):
-    group = re.search(r"\{(\w+)\}", record)
-    written = f"^.*{record.replace(group[0], f'(?P<{group[1]}>[0-9.,]+)')}"
-    run = make.measured(
-        tmp_path,
-        f"{line}\n" * 10,
-        custom_format("mine", record=written, step_every=1),
-        of=Case.from_id("f-m-fp32-b8-s16-1n1g"),
-        window=Window(warmup_steps=2, measured_steps=4),
-    )
-    if reason is None:
-        assert run.reason is None
-    else:
-        assert run.reason is not None
-        assert reason in run.reason
-
-
-@pytest.mark.parametrize(
-    ("half", "is_refused"), [(" PM", True), ("am", True), (" p.m.", True), (" pmi", False)]
-)
-def test_a_stamp_with_half_of_the_day_is_taken_as_a_whole(tmp_path, half, is_refused):
-    """Without it, a step over noon takes minus eleven hours, and one over midnight as well."""
-    log = "".join(f"11/20/26 10:00:{k:02}{half} step {k} ended\n" for k in range(1, 31))
-    record = r"(?P<timestamp>[\d/]+ [\d:]+).* step (?P<step>\d+) "
-    run = make.measured(
-        tmp_path,
-        log,
-        custom_format("mine", record=record),
-        window=Window(warmup_steps=2, measured_steps=20),
-    )
-    assert ("the group timestamp leaves out" in str(run.reason)) == is_refused
-    assert bool(run.metrics) != is_refused
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "step 1 tok/gpu/s: 90",
-        "tokens per gpu per second (tgs): 90",
-        "90 tokens/s/GPU",
-        "throughput/gpu/tokens_per_sec: 90",
-    ],
-)
-def test_a_speed_of_a_part_says_so(tmp_path, line):
-    for scope, status in (("global", "invalid"), ("device", "ok")):
-        run = make.measured(
-            tmp_path,
-            f"{line}\n" * 10,
-            custom_format(
-                "mine", record="(?P<tokens_per_second>90)", step_every=1, rate_scope=scope
-            ),
-            of=Case.from_id("f-m-fp32-b8-s16-1n2g"),
-            window=Window(warmup_steps=2, measured_steps=4),
-        )
-        assert run.status.value == status
-        assert status == "ok" or "printed per gpu" in str(run.reason)
 
 
 def test_the_names_and_formats_of_the_catalogue():

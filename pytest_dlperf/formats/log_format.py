@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from pytest_dlperf.formats.contract import BrokenContractError, shown
 from pytest_dlperf.formats.expressions import Expression, compiled
 from pytest_dlperf.formats.facts import Fact, declared_facts
 from pytest_dlperf.formats.keyed import CsvRecord, JsonRecord
@@ -146,8 +145,6 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     """Whether all epochs of a run have as many steps."""
     epoch_length: re.Pattern[bytes] | None = None
     """Matches a record whose only group says how many steps an epoch has."""
-    time_form: re.Pattern[bytes] | None = None
-    """What a time looks like that is whole, where the trainer always prints it alike."""
     facts: tuple[Fact, ...] = ()
     options: frozenset[str] = frozenset()
     """The options that cases of the system have: facts of others tell nothing of a case."""
@@ -246,16 +243,7 @@ class LogFormat(Struct, frozen=True, kw_only=True):
         """The format by which its published definition reads a log."""
         if self.published is None or self.published.record is None:
             return self
-        return replace(self, record=self.published.record, stamp_in_front=None, time_form=None)
-
-    def check_time(self, text: bytes, offset: int) -> None:
-        """Check that the time of a record looks as the trainer always prints it."""
-        if self.time_form is not None and self.time_form.fullmatch(text) is None:
-            raise BrokenContractError(
-                f"the time is printed as {shown(text)}, which this "
-                "trainer never does; something of it is lost",
-                offset=offset,
-            )
+        return replace(self, record=self.published.record, stamp_in_front=None)
 
     @property
     def labels_ranks(self) -> bool:

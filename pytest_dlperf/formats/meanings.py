@@ -336,7 +336,7 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         found = []
         for unit in self.units:
             text = _filled(unit.unit, self.words)
-            behind = rf" ?({text}){of}(?![\w/:=])"
+            behind = rf" ?[\[(]?({text}){of}(?![\w/:=])"
             # Keys have paths, but what follows the slash of "tokens/s" is no unit of its own.
             begin = "(?<![A-Za-z])" if "per" in text or "/" in text else "(?<![A-Za-z/])"
             before = rf"{begin}({text})(?:{of}|[/_]\w{{1,9}})?{_ENDS}"

@@ -99,7 +99,6 @@ _PADDLE_RESNET: Final = LogFormat(
     first_step=0,
     ranks=Ranks.ONE,
     even_epochs=True,
-    time_form=re.compile(rb"[0-9]+\.[0-9]{4}"),
     facts=(
         # The blank in front tells it from test_batch_size.
         Fact("batch_size (of a node)", rb" batch_size : " + _COUNT, _batch_per_node),
@@ -142,7 +141,6 @@ _DLLOGGER: Final = LogFormat(
     first_step=1,
     ranks=Ranks.ONE,
     settling_steps=5,
-    time_form=re.compile(rb"[0-9]{4}(?:-[0-9]{2}){2} [0-9]{2}(?::[0-9]{2}){2}(?:\.[0-9]{6})?"),
     even_epochs=True,
     facts=(
         Fact("batch_size", _PARAMETERS + rb" batch_size : " + _COUNT, _BATCH_PER_REPLICA),
@@ -197,7 +195,6 @@ _PYTORCH_IMAGENET: Final = LogFormat(
     ranks=Ranks.LOCAL,
     settling_steps=6,
     epoch_length=re.compile(rb"Epoch: \[[0-9]{1,15}\]\[ {0,15}[0-9]{1,15}/ {0,15}([0-9]{1,15})\]"),
-    time_form=re.compile(rb"[0-9]+\.[0-9]{3}"),
     devices=re.compile(rb"Use GPU: " + _COUNT),
     # PyTorch/resnet50v1.5/extract_pytorch_logs_time.py
     published=Published(rule=Rule.MEAN_DURATION, glued=JoinedRecords.LAST_STEP, only_steps_above=5),
@@ -221,7 +218,6 @@ _PLSC: Final = LogFormat(
     ranks=Ranks.LOCAL,
     settling_steps=1,
     even_epochs=True,
-    time_form=re.compile(rb"[0-9]{4}(?:-[0-9]{2}){2} [0-9]{2}(?::[0-9]{2}){2},[0-9]{3}"),
     facts=(
         Fact("train_batch_size", rb"\ttrain_batch_size: " + _COUNT, _BATCH_PER_REPLICA),
         Fact(

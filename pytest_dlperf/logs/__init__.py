@@ -5,7 +5,7 @@ From bytes to a run: ``lines`` gives blocks of whole lines, ``records`` finds th
 window of each rank, by what ``track_times`` make of it; ``published`` counts as the original did.
 ``throughput`` does all that for one log, ``run_logs`` for those of a run.
 
-What is held against the number: the case (``fact_check``), units (``units``), what the window
-itself shows (``mean_since_start``, ``stamp_gaps``, ``second_run``), and when lines came
-(``witness``). Declared metrics are found by ``scan`` and reduced by ``run_metrics``.
+A run is held against its case (``fact_check``) and what follows its window (``second_run``). When
+a number is declared or recorded, ``cross_check`` holds it against all else that its lines say.
+Declared metrics are found by ``scan`` and reduced by ``run_metrics``.
 """

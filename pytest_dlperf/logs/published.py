@@ -16,7 +16,7 @@ from pytest_dlperf.formats.contract import BrokenContractError, positive
 from pytest_dlperf.formats.log_format import JoinedRecords, Ranks, Rule
 from pytest_dlperf.logs.clock import Clock
 from pytest_dlperf.logs.numbering import Mark, StepOrder
-from pytest_dlperf.logs.track_times import Estimate, NoStepTimesError, Series
+from pytest_dlperf.logs.track_times import Estimate, NoStepTimesError
 from pytest_dlperf.logs.tracks import LOOK_AHEAD, Gaps, RankCount, StepProgress
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.lines import Block
     from pytest_dlperf.logs.records import Record
     from pytest_dlperf.logs.scan import MetricScan
-    from pytest_dlperf.logs.track_times import Ends, Row
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
 
@@ -61,7 +60,6 @@ class PublishedLines:
         self._values: list[float] = []
         self._total = 0.0
         self._clock = Clock()
-        self._rows: list[Row] = []
         self._shared = log_format.ranks is Ranks.LOCAL
         self._alone = not self._shared or case.topology.devices_per_node == 1
         self._count = RankCount(log_format, case, case.topology.devices_per_node)
@@ -94,14 +92,9 @@ class PublishedLines:
         )
 
     @property
-    def ends(self) -> dict[str, Ends]:
+    def ends(self) -> list[tuple[int, int]]:
         """None: lines are counted, of whichever rank printed them."""
-        return {}
-
-    @property
-    def series(self) -> dict[str, Series]:
-        """The stamps of the lines that count, where they do."""
-        return {"": Series(self._rows)} if self._rows else {}
+        return []
 
     def _steps_of(self, lines: int) -> int:
         """About how many steps a rank has shown with so many lines that count."""
@@ -218,14 +211,10 @@ class PublishedLines:
                 text = line.text
                 text = text.rpartition(b" ")[2] if definition.time_of_day else text
                 self._clock.read(text, line.offset)
-                self._format.check_time(line.text, line.offset)
-                step = self._steps_of(self._lines)
-                self._rows.append((step, line.text, line.offset, self._clock.nanoseconds))
         elif self._lines > self._skipped:
             rates = definition.rule is Rule.MEAN_RATE
             what = "the printed speed" if rates else "the step's time"
             value = positive(line.text, what=what, offset=line.offset)
-            self._format.check_time(line.text, line.offset)
             self._values.append(value)
             self._total += value
         self._settle(line.end)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.keyed import CsvRecord
 from pytest_dlperf.formats.printed import stamp_of
-from pytest_dlperf.logs.units import UnitCheck
 from pytest_dlperf.model.work import TimeKind, Timing
 
 if TYPE_CHECKING:
@@ -52,7 +51,6 @@ class RecordFinder:
         self._arrivals = arrivals
         self._headers: list[tuple[int, Header]] = []
         self._count = 0
-        self._check = None if isinstance(log_format.record, re.Pattern) else UnitCheck(log_format)
         index, timing = log_format.record.groupindex, log_format.timing
         groups = ("step", "epoch", "rank", timing.value)
         self._step, self._epoch, self._rank, self._time = map(index.get, groups)
@@ -78,7 +76,6 @@ class RecordFinder:
         """Find the records of any other part of the log, by the columns that were named before."""
         finder = RecordFinder(self._format, self._arrivals)
         finder._headers = [*self._headers]
-        finder._check = None
         return finder.find(block)
 
     def _stamped(self, found: Iterator[Record]) -> Iterator[Record]:
@@ -161,8 +158,6 @@ class RecordFinder:
             step = b"%d" % ((counted + 1) * self._every)
         elif self._per_step > 1 or len(step) > LONGEST_STEP or not step.isdigit():
             step = _whole_step(step, self._per_step)
-        if self._check is not None and self._time is not None:
-            self._check(match)
         if self._is_moment and self._time is not None:
             time = stamp_of(self._format.timing, time, 0)
         epoch = b"" if self._epoch is None else _shortened(match[self._epoch] or b"")

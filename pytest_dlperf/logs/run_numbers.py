@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.fact_check import FactCheck
-from pytest_dlperf.logs.limits import limited
 from pytest_dlperf.logs.lines import Block, LogFile, blocks, readable
 from pytest_dlperf.logs.metric_numbers import Numbers
 from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
@@ -99,10 +98,9 @@ class RunNumbers:
 
 def _read(path: Path, scan: MetricScan, facts: FactCheck, limit: int | None) -> int:
     """Take the numbers and facts of a log; return how many bytes it has."""
-    with LogFile(path) as file, limited() as piece:
+    with LogFile(path) as file:
         file.limit = limit
         for block in blocks(file):
-            piece.begin(block.offset)
             # The program has ended, and so has its last line, whether it says so or not.
             whole = Block(block.text, block.offset)
             facts.look(whole, whole.end, in_header=True)

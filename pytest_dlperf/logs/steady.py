@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.numbering import Mark
     from pytest_dlperf.logs.records import Record
     from pytest_dlperf.logs.scan import MetricScan
-    from pytest_dlperf.logs.track_times import Ends, Series
     from pytest_dlperf.model.case import Case
 
 
@@ -67,18 +66,9 @@ class SteadySteps:
         return self._known
 
     @property
-    def ends(self) -> dict[str, Ends]:
-        """The ends of each rank's window, if it has two records; under "" where ranks have no name.
-
-        That one has the last record of either step, whichever rank printed it.
-        """
-        ends = {_label(rank): each.ends for rank, each in self._times.items()}
-        return {rank: each for rank, each in ends.items() if each is not None}
-
-    @property
-    def series(self) -> dict[str, Series]:
-        """What each rank has printed."""
-        return {_label(rank): each.series for rank, each in self._times.items()}
+    def ends(self) -> list[tuple[int, int]]:
+        """Where the first and the last record of each rank's window stand."""
+        return [each.ends for each in self._times.values() if each.ends is not None]
 
     def take(self, record: Record, _block: Block, scan: MetricScan | None = None) -> bool:
         """Take the next record; false where enough was shown before it."""
@@ -141,6 +131,7 @@ class SteadySteps:
             len(seconds) / math.fsum(seconds),
             min(estimate.steps for estimate in estimates),
             "; ".join(note for note in notes if note) or None,
+            any(estimate.paused for estimate in estimates),
         )
 
     def step_times(self) -> list[float]:

@@ -10,48 +10,44 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import replace
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.arrivals import Arrivals, ArrivalStamps, arrivals_of
-from pytest_dlperf.logs.evidence import Evidence
 from pytest_dlperf.logs.fact_check import FactCheck
-from pytest_dlperf.logs.limits import LOOK_LIMIT_S, limited
 from pytest_dlperf.logs.lines import BLOCK_SIZE, LineReader, LogFile, line_number, readable
-from pytest_dlperf.logs.mean_since_start import check_means
 from pytest_dlperf.logs.numbering import first_step
 from pytest_dlperf.logs.records import RecordFinder
 from pytest_dlperf.logs.run_metrics import NodeLog, reduced, with_declared
 from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.second_run import check_behind
-from pytest_dlperf.logs.stamp_gaps import check_stamps
 from pytest_dlperf.logs.steady import SteadySteps
 from pytest_dlperf.logs.track_times import NoStepTimesError
 from pytest_dlperf.logs.tracks import Span
-from pytest_dlperf.logs.witness import ask_witness
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import STEP_TIMES, THROUGHPUT
 from pytest_dlperf.model.work import Timing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_dlperf.formats.declared import DeclaredMetric
     from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.limits import Limit
     from pytest_dlperf.logs.lines import Block
     from pytest_dlperf.logs.published import PublishedLines
     from pytest_dlperf.logs.records import Record
-    from pytest_dlperf.logs.track_times import Ends
+    from pytest_dlperf.logs.track_times import Estimate
     from pytest_dlperf.logs.tracks import StepProgress
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
     from pytest_dlperf.model.metric import Metric
 
 T = TypeVar("T")
+LOOK_LIMIT_S: Final = 1.0
+"""A look at a growing log stops for now after so long, with what it has read."""
 
 
 class LogState(Enum):
@@ -168,11 +164,6 @@ class LogReading:
             self._progress = self._collector.seen
         return self._progress
 
-    @property
-    def ends(self) -> Mapping[str, Ends]:
-        """The ends of the window of each rank, where they are known."""
-        return self._collector.ends
-
     def advance(self, limit: int | None = None) -> bool:
         """Read what is new, up to ``limit`` bytes of the log; say whether that was all there is."""
         if self.reason is not None or self._enough or self._closed or self._is_read(limit):
@@ -185,8 +176,8 @@ class LogReading:
             self._let_go()
         return caught_up and (limit is None or self.position < limit)
 
-    def _look(self, _file: LogFile, reader: LineReader, piece: Limit) -> bool:
-        return self._take(reader.available(), piece, time.monotonic() + LOOK_LIMIT_S)
+    def _look(self, _file: LogFile, reader: LineReader) -> bool:
+        return self._take(reader.available(), time.monotonic() + LOOK_LIMIT_S)
 
     def _is_read(self, limit: int | None) -> bool:
         """Whether all of the log has been read, and nothing has come of it since the last look.
@@ -248,13 +239,13 @@ class LogReading:
             self._file = None
 
     def _finished(self, limit: int | None) -> Run:
-        evidence: Evidence | None = None
+        estimate: Estimate | None = None
         if self.reason is None:
             try:
-                evidence = self._noting(self._estimate, limit)
+                estimate = self._noting(self._estimate, limit)
             except FileNotFoundError as error:
                 self.reason = f"the log cannot be read: {error.strerror or error}"
-        if evidence is None:
+        if estimate is None:
             return Run(
                 run=self.number,
                 status=RunStatus.INVALID,
@@ -266,13 +257,12 @@ class LogReading:
         return Run(
             run=self.number,
             status=RunStatus.OK,
-            metrics={THROUGHPUT: evidence.throughput, **step_times},
+            metrics={THROUGHPUT: estimate.throughput, **step_times},
             missing=missing,
-            reason=evidence.estimate.note,
+            reason=estimate.note,
             log=str(self.path),
-            steps=evidence.estimate.steps,
-            witness=evidence.seen_by,
-            paused=evidence.paused,
+            steps=estimate.steps,
+            paused=estimate.paused,
         )
 
     def _times_of_steps(self) -> tuple[dict[str, float], dict[str, str]]:
@@ -287,15 +277,12 @@ class LogReading:
         wanted = ((metric.name, metric.statistic) for metric in self._step_times)
         return {name: reduced(how, times) for name, how in wanted if how is not None}, {}
 
-    def _noting(
-        self, act: Callable[[LogFile, LineReader, Limit], T], limit: int | None
-    ) -> T | None:
+    def _noting(self, act: Callable[[LogFile, LineReader], T], limit: int | None) -> T | None:
         """Do something with the log, which ends at ``limit`` for now; note what is broken."""
         try:
             file, reader = self._opened(limit)
             try:
-                with limited() as piece:
-                    return act(file, reader, piece)
+                return act(file, reader)
             except BrokenContractError as error:
                 self.reason = error.reason
                 if error.offset is not None:
@@ -317,12 +304,11 @@ class LogReading:
         self._file.limit = limit
         return self._file, self._reader
 
-    def _estimate(self, file: LogFile, reader: LineReader, piece: Limit) -> Evidence:
+    def _estimate(self, file: LogFile, reader: LineReader) -> Estimate:
         if not self._enough:
-            self._take(reader.available(), piece)
+            self._take(reader.available())
         if not self._enough:
-            self._take(reader.rest(), piece)
-        piece.begin()
+            self._take(reader.rest())
         collector, stamps = self._collector, self._stamps
         if stamps is not None and not self._arrivals.known:
             raise BrokenContractError(
@@ -333,45 +319,24 @@ class LogReading:
         if self._in_header:
             raise self.facts.without_steps(file, is_empty=not reader.position)
         self.facts.look_behind(file)
-        piece.pause()
-        ends = collector.ends
         if collector.complete and stamps is not None:
-            for each in ends.values():
-                stamps.check(each.first.offset, each.last.offset)
+            for first, last in collector.ends:
+                stamps.check(first, last)
         estimate = collector.estimate()
-        sample = self.case.tokens_per_sample(self.unit)
-        estimate = replace(estimate, throughput=estimate.throughput * sample)
+        throughput = estimate.throughput * self.case.tokens_per_sample(self.unit)
         self.facts.check_devices()
-        if not (math.isfinite(estimate.throughput) and estimate.throughput > 0):
+        if not (math.isfinite(throughput) and throughput > 0):
             raise BrokenContractError(
-                f"the throughput comes out as {estimate.throughput!r}; "
-                "needed is a finite number above zero"
+                f"the throughput comes out as {throughput!r}; needed is a finite number above zero"
             )
-        evidence = Evidence(
-            file=file,
-            finder=self._finder,
-            log_format=self._format,
-            case=self.case,
-            arrivals=self._arrivals,
-            series={rank: each for rank, each in collector.series.items() if each.rows},
-            ends=ends,
-            mark=collector.mark,
-            estimate=estimate,
-            unit=self.unit,
-        )
-        piece.begin()
-        notes = [estimate.note, check_means(evidence)]
-        check_behind(evidence)
-        notes.append(check_stamps(evidence))
-        ask_witness(evidence)
-        evidence.estimate = replace(estimate, note="; ".join(filter(None, notes)) or None)
-        return evidence
+        if collector.mark is not None:
+            check_behind(file, self._finder, self._format, collector.mark)
+        return replace(estimate, throughput=throughput)
 
-    def _take(self, found: Iterator[Block], piece: Limit, until: float = math.inf) -> bool:
+    def _take(self, found: Iterator[Block], until: float = math.inf) -> bool:
         """Go through blocks until the log has shown enough; false where it is too late for all."""
         for block in found:
             self._progress = None
-            piece.begin(block.offset)
             records = self._finder.find(block)
             if not self._steps_done:
                 self._steps_done = self._feed(block, records)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.printed import step_seconds
@@ -21,7 +22,7 @@ from pytest_dlperf.model import statistics
 from pytest_dlperf.model.work import Covers, TimeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.tracks import Span, Step, Text, Track
@@ -34,6 +35,13 @@ _FEW: Final = 5
 # their mean is right, beyond the other it is a mean of different things.
 NOTEWORTHY_DISAGREEMENT: Final = 1.05
 WORTHLESS_DISAGREEMENT: Final = 4.0
+_MIN_GAP_RATIO: Final = 5.0
+"""How many times as long as others a gap between stamps is that stands out."""
+_FEW_GAPS: Final = 2
+_GAP_EVERY: Final = 50
+"""A few of a length, or one in so many steps, are told."""
+_NOTEWORTHY_GAP: Final = 0.03
+"""The part of the window that gaps take more than others do, to be told."""
 
 
 class NoStepTimesError(Exception):
@@ -46,55 +54,8 @@ class Estimate(Struct, frozen=True):
     throughput: float
     steps: int
     note: str | None = None
-
-
-class Place(NamedTuple):
-    """A record that counts: its step, numbered from 1, and where in the log it begins."""
-
-    step: int
-    offset: int
-
-
-class Ends(NamedTuple):
-    """The first and the last record of a window, as one rank has printed them.
-
-    What passed between the two are the steps behind the first, up to the last.
-    """
-
-    first: Place
-    last: Place
-    said_s: float | None = None
-    """How many seconds these steps took by what is printed of each."""
-    is_sampled: bool = False
-    """Whether it is printed of some only, and the others are taken for alike."""
-    has_turned: bool = False
-    """Whether epochs begin between the two: that time is not part of a step."""
-
-
-Row: TypeAlias = "tuple[int, bytes, int, float]"
-"""A time of a window: its step, what is printed, where its record stands, and what it amounts to.
-
-Steps are numbered from 1 on, through all epochs. A time amounts to the seconds of a step, a stamp
-to nanoseconds since the first.
-"""
-
-
-class Series(Struct, frozen=True, dict=True):
-    """The times of a window as one rank has printed them, or several without names, by steps."""
-
-    rows: Sequence[Row] = ()
-    turns: Sequence[int] = ()
-    """Which of them are the first of a further epoch, by index."""
-
-    def __len__(self) -> int:
-        """Count them."""
-        return len(self.rows)
-
-    @cached_property
-    def columns(self) -> tuple[Sequence[int], Sequence[bytes], Sequence[int], Sequence[float]]:
-        """What all of them hold."""
-        steps, texts, offsets, amounts = zip(*self.rows, strict=True) if self.rows else ((),) * 4
-        return steps, texts, offsets, amounts
+    paused: bool = False
+    """Whether most of the window's time is gaps."""
 
 
 class TrackTimes:
@@ -119,65 +80,38 @@ class TrackTimes:
     # ---------------------------------------------------------------- what is printed
 
     @cached_property
-    def series(self) -> Series:
-        """The times of the steps.
+    def _moments(self) -> list[int]:
+        """When each step had ended, in nanoseconds since the first.
 
         Raises:
-            BrokenContractError: One is none, or time runs backwards.
+            BrokenContractError: A stamp is none, or time runs backwards.
         """
-        rows: list[Row] = []
-        turns: list[int] = []
-        clock = Clock()
+        clock, moments = Clock(), []
         for step in self.steps:
-            if step.turned:
-                turns.append(len(rows))
-            texts = [_last_of(step)] if self._is_of_moments else step.texts
-            for text, offset in texts:
-                if self._is_of_moments:
-                    clock.read(text, offset)
-                    amount: float = clock.nanoseconds
-                else:
-                    amount = self._seconds((text, offset), step.gap)
-                self._format.check_time(text, offset)
-                rows.append((step.number, text, offset, amount))
-        return Series(rows, turns)
+            clock.read(*_last_of(step))
+            moments.append(clock.nanoseconds)
+        return moments
+
+    @cached_property
+    def _by_rank(self) -> list[tuple[Step, list[float]]]:
+        """Each step, and the seconds that each rank has printed of it.
+
+        Raises:
+            BrokenContractError: One is not a time.
+        """
+        return [
+            (step, [self._seconds(text, step.gap) for text in step.texts]) for step in self.steps
+        ]
 
     def _seconds(self, text: Text, gap: int) -> float:
         """Read what a step took, or the mean of all steps up to it."""
         seconds = step_seconds(self._format, *text, self._case)
         return seconds / gap if self._is_total else seconds
 
-    def _by_rank(self) -> Iterator[tuple[Step, Sequence[float]]]:
-        """Give each step, and the seconds that each rank has printed of it."""
-        printers = self._track.printers
-        for at, step in enumerate(self.steps):
-            rows = self.series.rows[at * printers : (at + 1) * printers]
-            yield step, [row[3] for row in rows]
-
     @property
-    def ends(self) -> Ends | None:
-        """The first and the last record that count, if there are two.
-
-        Of times, those of an epoch of which the most steps count.
-        """
-        if self._is_of_moments or self._format.covers is Covers.SINCE_START:
-            steps = self.steps
-            if not steps or steps[0].number == steps[-1].number:
-                return None
-            has_turned = any(step.turned for step in steps[1:])
-            return Ends(_place_of(steps[0]), _place_of(steps[-1]), has_turned=has_turned)
-        epochs: list[list[tuple[Step, Sequence[float]]]] = []
-        for step, seconds in self._by_rank():
-            if not epochs or step.turned:
-                epochs.append([])
-            epochs[-1].append((step, seconds))
-        lengths = [steps[-1][0].number - steps[0][0].number for steps in epochs]
-        if not any(lengths):
-            return None
-        (first, _), *others = epochs[lengths.index(max(lengths))]
-        said_s = math.fsum(step.gap * statistics.mean(seconds) for step, seconds in others)
-        is_sampled = not self._of_all and any(step.gap > 1 for step, _ in others)
-        return Ends(_place_of(first), _place_of(others[-1][0]), said_s, is_sampled)
+    def ends(self) -> tuple[int, int] | None:
+        """Where the first and the last record that count stand, if there are any."""
+        return (self.steps[0].offset, self.steps[-1].offset) if self.steps else None
 
     # ------------------------------------------------------------------- the estimate
 
@@ -233,7 +167,7 @@ class TrackTimes:
         ):
             raise self._track.only_one(first)
         counted, by_rank = 0, [0.0] * self._track.printers
-        for step, seconds in self._by_rank():
+        for step, seconds in self._by_rank:
             if step.turned:
                 continue
             weight = step.gap if self._of_all else 1
@@ -291,7 +225,7 @@ class TrackTimes:
     def _by_stamps(self) -> Estimate:
         """Take times at which steps ended: those at the window's ends and around epochs count."""
         steps = self.steps
-        moments = self.series.columns[3]  # time that runs backwards is told first
+        moments = self._moments  # time that runs backwards is told first
         first, last = self._numbers
         self._track.check(first, last)
         if first == last:
@@ -315,7 +249,44 @@ class TrackTimes:
         # The last to begin is taken for the last to end.
         begins, ends = sorted(lags(steps[0].texts)), sorted(lags(steps[-1].texts))
         apart = agreement([passed + a - b for a, b in zip(begins, ends, strict=True)])
-        return self._made(counted, (passed + ahead) / NANOSECONDS, note, apart)
+        gaps, paused = self._gaps(moments)
+        estimate = self._made(counted, (passed + ahead) / NANOSECONDS, note, apart, gaps)
+        return replace(estimate, paused=paused)
+
+    @property
+    def _decimals(self) -> int:
+        """How many digits of a second the stamps have."""
+        return max((parse(_last_of(step)[0]).decimals for step in self.steps), default=0)
+
+    def _gaps(self, moments: Sequence[int]) -> tuple[str | None, bool]:
+        """Note gaps between stamps that stand out, and say whether they are most of the window."""
+        gaps = [
+            (moments[at + 1] - moments[at], step.number - before.number, step.number)
+            for at, (before, step) in enumerate(pairwise(self.steps))
+            if not step.turned
+        ]
+        whole, others = sum(passed for passed, *_ in gaps), sorted(gaps)[:-1]
+        grain = NANOSECONDS / 10**self._decimals
+        pace = sorted(passed / count for passed, count, _ in gaps)[(len(gaps) - 1) // 2]
+        if pace <= grain and others:
+            pace = sum(each[0] for each in others) / sum(each[1] for each in others)
+        least = _MIN_GAP_RATIO * max(pace, grain)
+        wide = [each for each in gaps if each[0] > least + pace * (each[1] - 1)]
+        excess = sum(passed - pace * count for passed, count, _ in wide)
+        if excess <= _NOTEWORTHY_GAP * whole:
+            return None, False
+        wide.sort(reverse=True)
+        few = max(_FEW_GAPS, len(self.steps) // _GAP_EVERY)
+        if len(wide) > few and wide[0][0] <= 2 * wide[few][0]:
+            return None, False  # they belong to how the training goes, as checkpoints do
+        passed, count, step = wide[0]
+        more = f", and {len(wide) - 1} more like it" if len(wide) > 1 else ""
+        note = (
+            f"{passed / NANOSECONDS:.4g} s pass from the stamp of step {step - count} to that of "
+            f"step {step}{more}, where {pace * count / NANOSECONDS:.3g} s are usual: the training "
+            "paused or was resumed, or the clock was set"
+        )
+        return note, excess > whole / 2
 
     # -------------------------------------------------------------------- single steps
 
@@ -338,16 +309,13 @@ class TrackTimes:
                 "the log prints means since the start, which are no step's times"
             )
         if not self._is_of_moments:
-            return {step.number: max(each) for step, each in self._by_rank() if not step.turned}
+            return {step.number: max(each) for step, each in self._by_rank if not step.turned}
         times = {
             step.number: (moment - before) / NANOSECONDS
-            for step, (before, moment) in zip(
-                self.steps[1:], pairwise(self.series.columns[3]), strict=True
-            )
+            for step, (before, moment) in zip(self.steps[1:], pairwise(self._moments), strict=True)
             if not step.turned
         }
-        decimals = max((parse(text).decimals for text in self.series.columns[1]), default=0)
-        resolution = 10.0**-decimals
+        resolution = 10.0**-self._decimals
         if times and resolution > WORTHLESS_ERROR * statistics.median(list(times.values())):
             raise NoStepTimesError(
                 f"the stamps' resolution of {resolution:g} s is too coarse for single steps"
@@ -386,7 +354,3 @@ def _last_of(step: Step) -> Text:
 def _mean_lag(step: Step) -> float:
     """By how many nanoseconds stamps of one step are before the latest of them."""
     return statistics.mean(lags(step.texts)) if len(step.texts) > 1 else 0.0
-
-
-def _place_of(step: Step) -> Place:
-    return Place(step.number, step.offset)

@@ -44,17 +44,6 @@ class RunStatus(StrEnum):
     """The log breaks its contract."""
 
 
-class WitnessKind(StrEnum):
-    """What has seen beside the log how long the steps of a run took."""
-
-    ARRIVALS = "arrivals"
-    """When the log's lines came."""
-    STAMPS = "stamps"
-    """The time stamps that its lines begin with."""
-    NONE = "none"
-    """Nothing, or nothing that says enough."""
-
-
 MACHINE_FACTS: Final = {
     "device": "model of the accelerators, or of the processors where a system needs none",
     "devices_per_node": "how many of them a node has",
@@ -103,9 +92,6 @@ class Run(Struct, frozen=True, kw_only=True):
     ``None`` where they ended by themselves, or where that is unknown."""
     steps: Count | None = None
     """The number of steps that its numbers rest on."""
-    witness: WitnessKind | None = None
-    """What agrees with its throughput; ``None`` where none is asked for: a printed time stamp needs
-    none, and ``published`` is a definition."""
     paused: bool = False
     """Whether most of its window is a gap between two time stamps: a pause, or a clock that was
     set."""

@@ -1,0 +1,137 @@
+"""What a declared time is held against: all else that the same lines say of it."""
+
+import log_makers as make
+import pytest
+
+from pytest_dlperf.formats.log_format import custom_format
+from pytest_dlperf.logs.cross_check import cross_check
+
+CASE = make.case(batch=64)
+STEP_S = 2.0
+TOOK = r"step (?P<step>\d+) .*took (?P<seconds>[\d.]+)"
+STAMPED = r"^(?P<timestamp>[\d:]+) step (?P<step>\d+) "
+
+
+def told(  # noqa: PLR0913 - a log and how it is declared
+    tmp_path, line, *, count=30, record=TOOK, case=CASE, every=1, more="", **declared
+):
+    """Write ``line`` for each step, as it says of steps that take two seconds; check it."""
+    lines = []
+    for step in range(every, (count + 1) * every, every):
+        seconds = int(step * STEP_S)
+        stamp = f"10:{seconds // 60:02}:{seconds % 60:02}"
+        jitter = 1 + step % 3 / 100
+        lines.append(line(step, stamp, jitter) + more)
+    log = tmp_path / "log"
+    log.write_text("\n".join(lines) + "\n")
+    log_format = custom_format("mine", record=record, **declared)
+    return cross_check(log, log_format, case)
+
+
+@pytest.mark.parametrize("count", [3, 300])
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ("", "agrees with the time stamps"),
+        (", 32.1 samples/s", "agrees with samples/s"),
+        (", speed: 32.1 [imgs / sec]", "agrees with speed imgs / sec"),
+        (", 2.02 s/it", "agrees with s/it"),
+        (", step time: 2010.5 ms", "agrees with step time ms"),
+    ],
+)
+def test_other_numbers_of_a_line_confirm_it(tmp_path, others, said, count):
+    found = told(
+        tmp_path,
+        lambda k, at, x: f"{at}.000 step {k} loss 2.1 took {2 * x:.3f}{others}",
+        count=count,
+    )
+    assert any(each.startswith(said) for each in found.agreements), found
+    assert found.contradictions == ()
+
+
+@pytest.mark.parametrize("count", [3, 300])
+@pytest.mark.parametrize(
+    ("line", "declared"),
+    [
+        pytest.param("{at} step {k} took {micro:.3f}", {}, id="micro-batch, by stamps"),
+        pytest.param("step {k} took {micro:.3f}, 32.1 samples/s", {}, id="micro-batch, by a rate"),
+        pytest.param("step {k} took {micro:.3f}, 0.5 steps/s", {}, id="micro-batch, by steps/s"),
+        pytest.param(
+            "step {k} took {micro:.3f}, step_time: 2.01 s", {}, id="micro-batch, by a time"
+        ),
+        pytest.param("2024-05-02_10:{at} step {k} took {micro:.3f}", {}, id="stamps with _"),
+        pytest.param("step {k} took {ms:.1f} ms", {}, id="milliseconds"),
+        pytest.param("step {k} took {ms:.1f} [ms]", {}, id="milliseconds in brackets"),
+        pytest.param("step {k} took {took:.1f}K", {}, id="prefix behind the group"),
+    ],
+)
+def test_what_contradicts_a_declared_time_is_told(tmp_path, line, declared, count):
+    def written(step, stamp, jitter):
+        at = stamp[3:] if "_10" in line else stamp
+        took = STEP_S * jitter
+        return line.format(k=step, at=at, took=took, micro=took / 8, ms=took * 1000)
+
+    found = told(tmp_path, written, count=count, **declared)
+    assert found.contradictions, found
+
+
+def test_a_step_number_that_counts_tokens_is_told_by_the_step_time(tmp_path):
+    def written(step, stamp, jitter):
+        return f"{stamp} step {step * 2048} step_time {2 * jitter:.2f} s"
+
+    found = told(tmp_path, written, record=STAMPED)
+    assert [each.partition(":")[0] for each in found.contradictions] == ["contradicts step_time s"]
+
+
+def test_the_time_of_ten_steps_is_told_by_a_pace_between_the_lines(tmp_path):
+    found = told(
+        tmp_path,
+        lambda k, _, x: f"loss 2.3, step {k} took {20 * x:.3f}",
+        every=10,
+        more="\nglobal_step/sec: 0.5",
+    )
+    assert len(found.contradictions) == 1
+    right = told(
+        tmp_path,
+        lambda k, _, x: f"loss 2.3, step {k} took {20 * x:.3f}",
+        every=10,
+        more="\nglobal_step/sec: 0.5",
+        covers="total_since_last",
+    )
+    assert right.contradictions == ()
+    assert right.agreements
+
+
+def test_a_mean_since_the_start_is_told(tmp_path):
+    slow = lambda k, _, __: f"step {k} took {(60 + STEP_S * k) / k:.3f}"  # noqa: E731
+    assert "since_start" in told(tmp_path, slow).contradictions[0]
+    assert told(tmp_path, slow, covers="since_start").contradictions == ()
+
+
+def test_a_rate_of_one_device_is_told_by_its_unit(tmp_path):
+    record = r"step (?P<step>\d+) (?P<samples_per_second>[\d.]+)"
+    line = lambda k, _, __: f"step {k} 4.0 samples/s/gpu"  # noqa: E731
+    case = make.case("1n8g", batch=8)
+    assert told(tmp_path, line, record=record, case=case).contradictions
+    right = told(tmp_path, line, record=record, case=case, rate_scope="device")
+    assert right.contradictions == ()
+
+
+@pytest.mark.parametrize("pause", [0, 50])
+def test_a_pause_or_a_slow_begin_contradicts_nothing(tmp_path, pause):
+    def written(step, _, jitter):
+        seconds = int(step * STEP_S + 40 + pause * (step > 17))
+        return f"10:{seconds // 60:02}:{seconds % 60:02} step {step} took {2 * jitter:.3f}"
+
+    found = told(tmp_path, written)
+    assert found.contradictions == ()
+
+
+def test_nothing_is_said_of_a_made_up_batch_or_a_log_without_records(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("".join(f"step {k} took 2.0, 4000 samples/s\n" for k in range(20)))
+    log_format = custom_format("mine", record=TOOK)
+    assert cross_check(log, log_format, CASE).contradictions
+    assert not cross_check(log, log_format, CASE, knows_batch=False).contradictions
+    log.write_text("nothing\n")
+    assert cross_check(log, log_format, CASE) == cross_check(tmp_path / "none", log_format, CASE)
