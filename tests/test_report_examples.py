@@ -10,10 +10,6 @@ from typing import Any
 
 import pytest
 import results_makers as make
-from notice_servers import Response, web_server
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
 
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
@@ -39,37 +35,6 @@ def report(name):
     [found] = run_path(str(EXAMPLES / f"{name}.py"))["pytest_dlperf_reports"]()
     assert isinstance(found, Report)
     return found
-
-
-def test_a_collector_gets_gauges(monkeypatch):
-    with web_server() as web:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", web.url)
-        [note] = report("report_otlp").write(night())
-    assert note.text == "OTLP metrics sent"
-    [asked] = web.asked
-    assert asked.path == "/v1/metrics"
-    [sent] = ExportMetricsServiceRequest.FromString(asked.body).resource_metrics
-    about = {one.key: one.value.string_value for one in sent.resource.attributes}
-    assert about["dlperf.cluster"] == "lab"
-    found = {
-        (gauge.name, *(one.value.string_value for one in point.attributes)): point
-        for gauge in sent.scope_metrics[0].metrics
-        for point in gauge.gauge.data_points
-    }
-    assert found["dlperf.value", GOOD, "throughput", "images/s"].as_double == 91.0
-    assert {key[1] for key in found if key[0] == "dlperf.value"} == {GOOD}
-    verdicts = {key[1]: key[3] for key in found if key[0] == "dlperf.verdict"}
-    assert verdicts == {GOOD: "pass", BROKEN: "hung", LOST: "failed"}
-
-
-def test_a_collector_that_refuses_is_told(monkeypatch):
-    found = report("report_otlp")
-    with web_server() as web:
-        web.answers(Response(400))
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", web.url)
-        with pytest.raises(OSError, match="no collector took them"):
-            list(found.write(night()))
-    assert not found.is_required
 
 
 class Called:

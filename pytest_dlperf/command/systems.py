@@ -53,7 +53,8 @@ def run(options: argparse.Namespace) -> int:
     """List the systems, or show one, or keys."""
     style = Style(sys.stdout)
     if options.keys is not None:
-        return _show_keys(*options.keys.partition(".")[::2], style)
+        file, _, key = options.keys.partition(".")
+        return _show_keys(file, key, style)
     systems = shipped_systems()
     if options.name is not None:
         print(systems[options.name].read_text(encoding="utf-8"), end="")  # noqa: T201 - it prints
