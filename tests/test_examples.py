@@ -70,17 +70,6 @@ case "$1 $2" in
 *) echo "$@" >>"{folder}/gh.txt" ;;
 esac
 """
-GLAB = """#!/bin/sh
-# GitLab's program: two pages of jobs, one whose artefacts are gone, and files.
-for last; do :; done
-case "$last" in
-*"/jobs?"*)
-    echo '[{"id": 9, "name": "nightly", "artifacts_file": {}}, {"id": 8, "name": "pages"}]'
-    echo '[{"id": 7, "name": "nightly", "artifacts_file": {}}, {"id": 1, "name": "nightly"}]'
-    ;;
-*) echo "$last" ;;
-esac
-"""
 SIDES = ("base", "head")
 TRAINED = """\
 framework: pytorch
@@ -925,26 +914,6 @@ def test_what_was_found_stands_in_the_night_s_issue_and_in_the_pull_request(chec
     is_pull = [f"pr comment 7 {body}"] * (commit == "0123456789ab")
     assert comments == [f"issue comment 3 {body}", *is_pull]
     assert fact in (checkout.path / "comment.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.nightly
-@pytest.mark.skipif(
-    shutil.which("jq") is None and os.environ.get("CI") != "true", reason="needs jq"
-)
-def test_nights_are_fetched_from_gitlab(checkout):
-    script = next(script for name, script in scripts() if "glab" in script and name == "README.md")
-    glab = checkout.path / "glab"
-    glab.write_text(GLAB, encoding="utf-8")
-    glab.chmod(0o755)
-
-    done = checkout.do(script, {"PATH": f"{checkout.path}:{os.environ['PATH']}"})
-
-    assert done.returncode == 0, done.stderr
-    fetched = {file.parent.name: file.read_text() for file in checkout.path.glob("nights/*/*.json")}
-    assert fetched == {
-        "7": "projects/:id/jobs/7/artifacts/results/results.json\n",
-        "9": "projects/:id/jobs/9/artifacts/results/results.json\n",
-    }
 
 
 def test_the_slurm_job_is_green_or_red_as_the_night_is(checkout, slurm):
