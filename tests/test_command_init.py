@@ -407,6 +407,13 @@ def test_without_anything_to_go_by_it_says_what_it_needs(project, capsys, script
     assert not (project / "bench_tests").exists()
 
 
+def test_a_file_of_hosts_lies_where_the_command_is_started(project, capsys):
+    (project / "hosts").write_text("gpu1:8\ngpu2:8\n", encoding="utf-8")
+    assert main(["init", "new", "--command", "python train.py", "--hosts=@hosts", "--no-run"]) == 0
+    assert [str(case.topology) for case in written(project / "new").cases] == ["1n1g", "2n1g"]
+    assert f"--dlperf-hosts @{project}/hosts" in capsys.readouterr().out
+
+
 def test_hosts_and_a_ci_bring_a_cluster_and_a_job(project, capsys):
     given = ["--hosts", "gpu[01-04]:8", "--cluster", "h100", "--ci", "github", "--no-run"]
     command = "torchrun --nproc-per-node 8 train.py --global-batch 256"

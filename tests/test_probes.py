@@ -153,7 +153,7 @@ def test_a_program_that_dies_has_failed_whatever_it_has_printed(suite):
     [
         ("cases:", "window: {warmup_steps: 1, measured_steps: 2}\ncases:", "'unit' is missing"),
         ("{axes: {block: [4k, 1m]}", "{precision: bf16", "'precision' is of trainings"),
-        ("block: [4k, 1m]", "topology: [4k]", "what every case has"),
+        ("block: [4k, 1m]", "self: [4k]", "'self' has a meaning already"),
         ("block: [4k, 1m]", "block: [4-k]", "'4-k' is not a valid value of the axis block"),
         ("latency: {", "throughput: {} \n  latency: {", "throughput is of trainings"),
         ("unit: ms,", "unit: ms, over: window,", "a probe has no steps"),

@@ -113,10 +113,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Find out about the training, write the suite, and print what comes next."""
     log_file = None if options.log is None else Path(options.log).absolute()
+    here = Path.cwd()
     _enter(Path(options.folder))
     plan = SuitePlan()
     machine = look_at_machine()
-    hosts = _hosts(options, plan)
+    hosts = _hosts(options, here, plan)
     gpus = min((host.devices or 0 for host in hosts), default=0)
     command = _command(options, gpus or machine.gpus or machine.gpus_of_nodes or 1, plan)
     read = None if log_file is None else _log(log_file, plan)
@@ -230,11 +231,15 @@ def _base_of_log(log: Identification | ProbeOutput | None) -> str | None:
     return trainer.system if trainer is not None and trainer.system in shipped_systems() else None
 
 
-def _hosts(options: argparse.Namespace, plan: SuitePlan) -> tuple[Host, ...]:
-    if options.hosts is None:
+def _hosts(options: argparse.Namespace, here: Path, plan: SuitePlan) -> tuple[Host, ...]:
+    """Read the hosts; a file of them lies where the command was started."""
+    text: str | None = options.hosts
+    if text is None:
         return ()
-    plan.pytest += ["--dlperf-hosts", options.hosts]
-    return parse_hosts(options.hosts, place="--hosts")
+    if text.startswith("@"):
+        text = f"@{here / os.path.expanduser(text[1:])}"  # noqa: PTH111 - pathlib refuses unknown users
+    plan.pytest += ["--dlperf-hosts", text]
+    return parse_hosts(text, place="--hosts")
 
 
 def _model(options: argparse.Namespace) -> str | None:

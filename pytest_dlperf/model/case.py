@@ -43,8 +43,9 @@ NO_VARIANT: Final = "all"
 """What baselines call the variant of a probe without axes."""
 FIXED_AXES: Final = frozenset(
     {"system", "framework", "model", "topology", "nodes", "devices_per_node", "options", "case"}
+    | {"self"}
 )
-"""What every case has: no free axis has such a name."""
+"""What every case has, and what pytest's marks have: no free axis has such a name."""
 
 
 class Topology(Struct, frozen=True, order=True):
@@ -394,7 +395,7 @@ def check_axis(name: str, value: str) -> str:
     """
     check_name("axis", name)
     if name in FIXED_AXES:
-        raise ValueError(f"{name!r} is what every case has; give the axis another name")
+        raise ValueError(f"{name!r} has a meaning already; give the axis another name")
     if not re.fullmatch(AXIS_VALUE_PATTERN, value):
         raise ValueError(
             f"{value!r} is not a valid value of the axis {name}; allowed are letters, digits, '_' "

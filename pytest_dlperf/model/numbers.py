@@ -27,7 +27,7 @@ def number(value: float | None, unit: str | None = None) -> str:
     """
     if value is None:
         return ABSENT
-    size = abs(value)
+    size = abs(float(f"{value:.4g}"))  # as it will be read: 999.96 is 1000
     if size >= _MAX_WRITTEN_OUT:
         return f"{value:.4g}"
     if unit == "x":
@@ -87,9 +87,9 @@ def detectable_loss(value: float | None) -> str:
 
 def duration(seconds: float) -> str:
     """Write a time in the largest unit that suits it."""
-    if seconds < 2 * _MINUTE_S:
+    if round(seconds) < 2 * _MINUTE_S:
         return f"{seconds:.0f} s"
-    if seconds < 2 * _HOUR_S:
+    if round(seconds / _MINUTE_S) < 2 * _HOUR_S / _MINUTE_S:
         return f"{seconds / _MINUTE_S:.0f} min"
     return f"{seconds / _HOUR_S:.1f} h"
 
