@@ -143,7 +143,8 @@ def add_system(basis: DraftBasis, log_file: Path | None, plan: SuitePlan) -> Non
 def _add_machine(basis: DraftBasis, system: System, plan: SuitePlan) -> None:
     machine = basis.machine
     if trains_on_cpus(basis):
-        plan.found.append("no GPU here: it runs on CPUs, whose times are noisy")
+        passes = f"a loss of up to {system.tolerance_percent:g} % passes"
+        plan.found.append(f"no GPU here: it runs on CPUs, whose times are noisy: {passes}")
     elif machine.has_slurm and not machine.in_allocation:
         nodes = max(case.topology.nodes for case in system.cases)
         plan.start = ["salloc", f"--nodes={nodes}", "--exclusive"]

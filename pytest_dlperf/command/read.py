@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from pathlib import Path
@@ -19,13 +18,12 @@ from pytest_dlperf.command.shell import (
     path_argument,
     write_report,
 )
-from pytest_dlperf.command.training_log import measure
+from pytest_dlperf.command.training_log import head_of, measure
 from pytest_dlperf.config.systems import read_systems
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.report.texts import printable
-from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identify import Identification, identify
 from pytest_dlperf.survey.probe_output import ProbeOutput, known_probe
 
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.formats.log_format import LogFormat
+    from pytest_dlperf.survey.head import HeadOfLog
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     """Read the logs, print what they hold, and return the exit code."""
     if options.write is not None:
         _check_write(options)
-    heads = [_head(Path(log)) for log in options.logs]
+    heads = [head_of(Path(log)) for log in options.logs]
     project = read_project(options)
     formats = project.formats
     systems, problems = read_systems(project.system_files, formats)
@@ -96,21 +95,6 @@ def _identified(
     if wanted is not None and wanted.work is not None:
         return identify(head, systems, formats, wanted)
     return known_probe(head.path, systems) or identify(head, systems, formats, wanted)
-
-
-def _head(path: Path) -> HeadOfLog:
-    shown = printable(str(path))
-    try:
-        return HeadOfLog(path)
-    except IsADirectoryError:
-        raise UsageError(f"{shown} is a folder; name the logs in it") from None
-    except NoLogError as error:
-        raise UsageError(f"{shown}: {error}") from error
-    except OSError as error:
-        hint = nearest(path.name, (each.name for each in path.parent.glob("*")))
-        if error.errno == errno.EINVAL:
-            hint = "; a pipe has to be written to a file first: … | tee FILE"
-        raise UsageError(f"{shown}: {error.strerror or error}{hint}") from error
 
 
 def _check_write(options: argparse.Namespace) -> None:
