@@ -16,8 +16,7 @@ import pytest
 
 import pytest_dlperf
 from pytest_dlperf.command.main import main
-from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.plugin.start import start
+from pytest_dlperf.plugin.session import start
 
 _THIRD_PARTY: Final = (
     "execnet", "filelock", "jinja2", "numpy", "pdb",
@@ -59,8 +58,8 @@ class Suite:
     def refused(self, *arguments: str | Path) -> str:
         """Return the usage error that a session with these arguments ends with at its start."""
         config = self.pytester.parseconfigure("bench_tests", *map(str, arguments))
-        with pytest.raises(UsageError) as caught, _nothing_frozen():
-            start(config)
+        with pytest.raises(pytest.UsageError) as caught, _nothing_frozen():
+            start(config).end_collection()
         return str(caught.value)
 
     def system_file(self, text: str, name: str = "own.yaml") -> Path:

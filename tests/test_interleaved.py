@@ -17,7 +17,7 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, throughput
-from pytest_dlperf.plugin.measuring import Measurements
+from pytest_dlperf.plugin.measuring import Measuring
 from pytest_dlperf.report.live import progress_line
 
 HERE = ("localhost",)
@@ -159,7 +159,7 @@ def take(folder, suite):
             runs=(sound,),
         )
 
-    shared = Measurements(Path(folder))
+    shared = Measuring(None, Path(folder))
     assert shared.once(Measurement, CASES[0], lambda: one(1.0)) == one(1.0)
     assert shared.once(InterleavedRuns, CASES[0], run).control == one(3.0)
 

@@ -220,14 +220,20 @@ def test_all_reports_go_where_they_are_told(suite):
 
 
 @pytest.mark.parametrize(
-    "where", [["--dlperf-json=empty"], ["-o", "dlperf_json=empty", "-n2"]], ids=" ".join
+    ("where", "code"),
+    [
+        (["--dlperf-json=empty"], pytest.ExitCode.USAGE_ERROR),
+        (["-o", "dlperf_json=empty"], pytest.ExitCode.USAGE_ERROR),
+        (["-o", "dlperf_json=empty", "-n2"], pytest.ExitCode.TESTS_FAILED),
+    ],
 )
-def test_a_mistake_ends_the_session_before_anything_runs(suite, where):
-    """Also where workers find it, when the first test asks for a case."""
+def test_a_mistake_ends_the_session_before_anything_runs(suite, where, code):
+    """Also where it is found when the first test asks for a case; a worker fails to collect it."""
     (suite.path / "empty").mkdir()
     result = suite.run(*where, "-vv")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*: 'empty' is a folder; name a file"])
+    assert result.ret == code
+    output = result.stdout if "-n2" in where else result.stderr
+    output.fnmatch_lines(["*: 'empty' is a folder; name a file"])
     result.stderr.no_fnmatch_line("*Traceback*")
     result.stdout.no_fnmatch_line("*SKIPPED*")
 

@@ -13,7 +13,7 @@ from pytest_dlperf.config.option_reading import read_settings
 from pytest_dlperf.config.systems import system_files
 from pytest_dlperf.formats.shipped import merged_formats
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.plugin.start import ending_session
+from pytest_dlperf.plugin.cases import ending_session
 
 if TYPE_CHECKING:
     import argparse

@@ -6,23 +6,24 @@ registered when a collected test asks for one of these fixtures, or an option of
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from pytest_dlperf.config.option_reading import (
     add_options,
+    is_any_given,
     join_host_files,
     misspelt_options,
 )
-from pytest_dlperf.plugin.named import is_named, stands_for_suite
-from pytest_dlperf.plugin.start import (
-    collecting,
-    number_of_hosts,
-    parametrize,
+from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.plugin.named import (
+    UNNAMED,
+    is_named,
+    may_have_suite,
     settings_of,
-    start_early,
-    without_tests_of_unnamed_folders,
+    stands_for_suite,
 )
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
     elif (
         getattr(option, "numprocesses", None)
         and getattr(option, "maxschedchunk", 0) is None
-        and number_of_hosts(config)
+        and _number_of_hosts(config)
     ):
         # Tests of long trainings are handed out one by one, in the order in which they were sorted.
         option.maxschedchunk = 1
@@ -95,7 +96,19 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """One worker per host for ``-n auto``, where hosts were named."""
-    return number_of_hosts(config) or None
+    return _number_of_hosts(config) or None
+
+
+def _number_of_hosts(config: pytest.Config) -> int:
+    """Count the hosts to launch on: 0 for this machine alone, and after a mistake."""
+    try:
+        if not (settings_of(config).may_launch_on_hosts and may_have_suite(config)):
+            return 0
+        from pytest_dlperf.plugin.session import number_of_hosts
+
+        return number_of_hosts(config)
+    except UsageError:
+        return 0
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -116,29 +129,48 @@ def pytest_dlperf_allocators(cluster: Cluster) -> list[Allocator]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Start at once if an option asks for it, so that mistakes come before anything runs."""
-    start_early(session.config)
+    """Start at once if an option asks for it, so that mistakes come before anything runs.
+
+    The controller of workers collects nothing itself, so it starts where there may be a suite.
+    """
+    config = session.config
+    is_asked = is_any_given(config)
+    with suppress(UsageError):  # a worker says it if its tests ask for cases
+        is_asked |= config.pluginmanager.has_plugin("dsession") and may_have_suite(config)
+    if is_asked:
+        from pytest_dlperf.plugin.session import start
+
+        start(config)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Start when the first test asks for a fixture of ours; give it all cases it is about."""
     asked = _FIXTURES.intersection(metafunc.fixturenames)
     if asked:
+        from pytest_dlperf.plugin.session import parametrize
+
         parametrize(metafunc, asked)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """End the session with mistakes found while collecting."""
-    with collecting(session.config):
+    """End the session with a mistake found while collecting, before what follows from it."""
+    try:
         return (yield)
+    finally:
+        started = session.config.pluginmanager.get_plugin("dlperf-session")
+        if started is not None:
+            started.end_collection()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Add the tests that come with the package to a folder of system files that was named."""
+    """Add the tests that come with the package to a folder of system files that was named.
+
+    Leave out the project's own tests of cases where nobody named their folder.
+    """
     report = yield
     if report.result is None:
         return report
@@ -150,7 +182,10 @@ def pytest_make_collect_report(
         from pytest_dlperf.plugin.packaged import files_of_folder
 
         report.result += files_of_folder(collector)
-    report.result = without_tests_of_unnamed_folders(collector, report.result)
+    if collector.path in collector.config.stash.get(UNNAMED, ()):
+        from pytest_dlperf.plugin.cases import asks_for_cases
+
+        report.result = [one for one in report.result if not asks_for_cases(one)]
     return report
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,13 +19,13 @@ from pytest_dlperf.culprit.trial import PlanOrder, TrialOrder, options_reset
 from pytest_dlperf.files.masking import Digests
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.writing import write_whole
-from pytest_dlperf.plugin.cases import MEASURING, case_of
-from pytest_dlperf.plugin.measuring import Launching
-from pytest_dlperf.plugin.start import ending_session
+from pytest_dlperf.plugin.cases import MEASURING, case_of, ending_session
 from pytest_dlperf.plugin.workers import end_with_controller
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    from pytest_dlperf.measure.by_launching import LaunchMeasurer
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,18 +62,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"no test measures the case {order.case_id}{hint}")
     items[:] = [known[order.case_id]]
     measuring = config.stash[MEASURING]
-    if not isinstance(measuring, Launching):
+    if measuring.launcher is None:
         raise pytest.UsageError("with --dlperf-logs nothing is launched; leave it out of a hunt")
-    measuring.change_launches(order.change)
+    launcher = replace(measuring.launcher, change=order.change)
+    measuring.measurer = measuring.launcher = launcher
     if order.plan is not None:
-        _write_plan(measuring, known[order.case_id], order.plan)
+        _write_plan(launcher, known[order.case_id], order.plan)
         items.clear()
 
 
-def _write_plan(measuring: Launching, item: pytest.Item, plan: PlanOrder) -> None:
+def _write_plan(launcher: LaunchMeasurer, item: pytest.Item, plan: PlanOrder) -> None:
     about = case_of(item)
     if about is None:
         raise AssertionError("it was chosen for its case")
     with ending_session():
-        facts = measuring.launch_facts(about[0], Digests(Path(plan.digests)))
+        facts = launcher.facts(about[0], Digests(Path(plan.digests)))
     write_whole(Path(plan.file), json.dumps(to_builtins(facts)))

@@ -5,6 +5,7 @@ Collecting needs this and little else, so it imports nothing that only measuring
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -12,9 +13,10 @@ import pytest
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import CannotMeasureError, DlperfError, UsageError
 from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT, Metric
+from pytest_dlperf.report.texts import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from typing import Any
 
@@ -29,6 +31,8 @@ MEASURING: Final = pytest.StashKey["Measuring"]()
 CASE_FIXTURES: Final = {"dlperf_case": THROUGHPUT, "dlperf_scaled_case": SPEEDUP}
 """The fixtures of cases, and the metric of a test that asks for no other."""
 METRIC_FIXTURE: Final = "dlperf_metric"
+OWN_TESTS: Final = pytest.StashKey[list[tuple["Path", "Callable[..., object]"]]]()
+"""The project's own tests that ask for cases: their files and functions."""
 
 
 def case_of(item: pytest.Item) -> tuple[Case, str] | None:
@@ -50,6 +54,11 @@ def has_no_metric_to_judge(item: pytest.Item | pytest.Collector) -> bool:
     if callspec is None or CASE_FIXTURES.keys().isdisjoint(callspec.params):
         return False
     return not any(isinstance(callspec.params.get(fixture), Case) for fixture in CASE_FIXTURES)
+
+
+def asks_for_cases(node: pytest.Item | pytest.Collector) -> bool:
+    """Whether a test asks for a case."""
+    return not CASE_FIXTURES.keys().isdisjoint(getattr(node, "fixturenames", ()))
 
 
 def tests_of(items: Iterable[pytest.Item]) -> dict[tuple[Case, str], None]:
@@ -152,12 +161,19 @@ def outcome_of(error: DlperfError) -> BaseException:
     return pytest.fail.Exception(_plain(error), pytrace=False)
 
 
+@contextmanager
+def ending_session() -> Iterator[None]:
+    """Turn a user's mistake into pytest's usage error, which ends the session."""
+    try:
+        yield
+    except UsageError as error:
+        raise pytest.UsageError(_plain(error)) from error
+
+
 def not_collected(why: UsageError | str) -> pytest.Collector.CollectError:
     """Return the exception of a test that cannot be given its cases."""
     return pytest.Collector.CollectError(_plain(why))
 
 
 def _plain(text: object) -> str:
-    from pytest_dlperf.report.texts import plain
-
     return plain(str(text))

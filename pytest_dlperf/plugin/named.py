@@ -1,4 +1,4 @@
-"""What the user named to pytest: files and folders on the command line, or in ``testpaths``.
+"""What the user asks of pytest: settings, and the files and folders that are named.
 
 Trainings take hours, so they are collected only where their folder or a system file is named.
 """
@@ -11,13 +11,33 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from pytest_dlperf.config.option_reading import read_settings
 from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_dlperf.config.options import Settings
+
+_SETTINGS: Final = pytest.StashKey["Settings"]()
 _NAMED: Final = pytest.StashKey[frozenset[Path]]()
+UNNAMED: Final = pytest.StashKey[set[Path]]()
+"""Files with tests that ask for cases, which nobody named."""
+
+
+def settings_of(config: pytest.Config) -> Settings:
+    """Return what the user asked for, read at the first call."""
+    if _SETTINGS not in config.stash:
+        config.stash[_SETTINGS] = read_settings(config)
+    return config.stash[_SETTINGS]
+
+
+def may_have_suite(config: pytest.Config) -> bool:
+    """Whether folders or plugins may give system files."""
+    folders = settings_of(config).systems_directories
+    adds_files = config.hook.pytest_dlperf_system_files.get_hookimpls()
+    return any(folder.is_dir() for folder in folders) or bool(adds_files)
 
 
 def systems_directories(config: pytest.Config) -> tuple[Path, ...]:

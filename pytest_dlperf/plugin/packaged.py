@@ -17,14 +17,13 @@ import pytest
 from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.config.systems import system_files
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.plugin.cases import has_no_metric_to_judge
+from pytest_dlperf.plugin.cases import OWN_TESTS, has_no_metric_to_judge
 from pytest_dlperf.plugin.named import (
     is_in_named_suite,
     named_paths,
     suite_folders,
     systems_directories,
 )
-from pytest_dlperf.plugin.start import own_tests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,7 +54,7 @@ class SystemFile(pytest.Module):
         folder = self.folder
         return folder is not None and any(
             function is test and path.is_relative_to(folder)
-            for path, function in own_tests(self.config)
+            for path, function in self.config.stash.get(OWN_TESTS, ())
         )
 
     def _getobj(self) -> ModuleType:

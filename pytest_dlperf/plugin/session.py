@@ -8,21 +8,34 @@ from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from pytest_dlperf.config.option_reading import is_any_given
+from pytest_dlperf.history.schema import fault_of
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.cases import (
+    CASE_FIXTURES,
     MEASURING,
+    METRIC_FIXTURE,
+    OWN_TESTS,
     SUITE,
     Parameters,
     case_of,
+    ending_session,
     has_no_metric_to_judge,
     not_collected,
     sorted_for_packing,
     tests_of,
 )
+from pytest_dlperf.plugin.named import (
+    UNNAMED,
+    is_in_named_folder,
+    may_have_suite,
+    settings_of,
+)
+from pytest_dlperf.plugin.suite import load_suite
 from pytest_dlperf.plugin.workers import (
     SessionStart,
     WorkerInput,
@@ -30,28 +43,72 @@ from pytest_dlperf.plugin.workers import (
     hand_to_worker,
     worker_input,
 )
+from pytest_dlperf.report.texts import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.files.session_folder import SessionFolder
     from pytest_dlperf.launch.allocations import Allocator
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.logs.tree import LogIndex
-    from pytest_dlperf.plugin.measuring import Launching, Measuring
+    from pytest_dlperf.plugin.measuring import Measuring
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.report.live import LiveReport
+
+
+_NAME: Final = "dlperf-session"
+
+
+def start(config: pytest.Config) -> DlperfSession:
+    """Read the suite and register the session's part of the plugin, at the first call."""
+    session: DlperfSession | None = config.pluginmanager.get_plugin(_NAME)
+    if session is None:
+        session = DlperfSession(config)
+        try:
+            session.open()
+        except UsageError as error:
+            session.mistake = error
+            if is_any_given(config):
+                session.end_collection()
+        config.pluginmanager.register(session, _NAME)
+    return session
+
+
+def parametrize(metafunc: pytest.Metafunc, asked: AbstractSet[str]) -> None:
+    """Parametrize a test that asks for our fixtures with its cases."""
+    config, definition = metafunc.config, metafunc.definition
+    # Of the tests that come with the package, a system file has those of its own cases.
+    system_file = getattr(definition.parent, "system_file", None)
+    fixtures = [fixture for fixture in CASE_FIXTURES if fixture in asked]
+    if system_file is None and fixtures:
+        if not is_in_named_folder(definition.path, definition.session):
+            config.stash.setdefault(UNNAMED, set()).add(definition.path)
+            return
+        config.stash.setdefault(OWN_TESTS, []).append((definition.path, metafunc.function))
+    session = start(config)
+    if METRIC_FIXTURE in asked and not fixtures:
+        raise not_collected(
+            f"{METRIC_FIXTURE} is a metric of a case: ask for {' or '.join(CASE_FIXTURES)} as well"
+        )
+    for fixture in fixtures:
+        with_metric = METRIC_FIXTURE in asked and fixture == fixtures[0]
+        names = [fixture, METRIC_FIXTURE] if with_metric else [fixture]
+        metafunc.parametrize(names, session.parameters(names, system_file))
 
 
 class DlperfSession:
     """One session's part of the plugin, on a controller as on an xdist worker."""
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        """Keep the settings; ``open`` reads the suite."""
+    def __init__(self, config: pytest.Config) -> None:
+        """Begin without a suite: ``open`` reads it."""
+        self.mistake: UsageError | None = None
+        """Why it could not be opened."""
         self._config = config
         self._is_worker = hasattr(config, "workerinput")
-        self._settings = settings
+        self._settings: Settings
         self._start = SessionStart.now()
         self._gc_is_paused = False
         self._is_announced = False
@@ -74,54 +131,56 @@ class DlperfSession:
         return self._config.stash.get(SUITE, None)
 
     @property
-    def _launching(self) -> Launching | None:
-        """What launches cases; ``None`` with logs, and where pytest only looks at tests."""
-        measuring = self._config.stash.get(MEASURING, None)
-        if measuring is None:
-            return None  # without the imports that measuring costs
-        from pytest_dlperf.plugin.measuring import Launching
-
-        return measuring if isinstance(measuring, Launching) else None
+    def _measuring(self) -> Measuring | None:
+        """What measures cases; ``None`` where pytest only looks at tests."""
+        return self._config.stash.get(MEASURING, None)
 
     def open(self) -> None:
-        """Read what the suite declares, and get ready to measure."""
-        from pytest_dlperf.plugin.suite import load_suite
+        """Read what the suite declares, and get ready to measure.
 
+        Raises:
+            UsageError: The user made a mistake, in settings or the suite.
+        """
         given = worker_input(self._config)
+        if given is not None and given.mistake is not None:
+            raise UsageError(given.mistake)
+        config, hook = self._config, self._config.hook
+        self._settings = settings_of(config)
+        if not (is_any_given(config) or may_have_suite(config)):
+            return
         if given is not None:
-            self._shared_folder, self._index = given.shared_folder, given.index
+            self._shared_folder = Path(given.shared_folder)
             self._start = given.session_start
-            self._settings = self._settings._replace(session_dir=given.session_dir)
+            self._settings = self._settings._replace(session_dir=Path(given.session_dir))
         # Ten thousand cases and their tests are some hundred thousand objects that all stay;
         # searching them over and over takes a third of the time of making them.
         self._gc_is_paused = gc.isenabled()
         gc.disable()
-        hook = self._config.hook
         suite = load_suite(
             self._settings,
-            more_files=list(
-                chain.from_iterable(hook.pytest_dlperf_system_files(config=self._config))
-            ),
-            more_formats=list(
-                chain.from_iterable(hook.pytest_dlperf_log_formats(config=self._config))
-            ),
+            more_files=list(chain.from_iterable(hook.pytest_dlperf_system_files(config=config))),
+            more_formats=list(chain.from_iterable(hook.pytest_dlperf_log_formats(config=config))),
         )
         if not self._runs_no_tests:
             if not self._is_worker:
                 self._check_history()
-            self._config.stash[MEASURING] = self._prepare(suite)
-        self._config.stash[SUITE] = suite
-
-    def register(self) -> None:
-        """Register this part of the plugin, and reporting where tests run."""
-        suite = self._suite
-        if suite is not None and not self._runs_no_tests:
+            config.stash[MEASURING] = self._prepare(suite)
             from pytest_dlperf.plugin.reporting import Reporting
 
             ignored_logs = self._index.ignored if self._index else []
-            reporting = Reporting(self._config, suite, self._start, ignored_logs, self._live)
-            reporting.register()
-        self._config.pluginmanager.register(self, "dlperf-session")
+            Reporting(config, suite, self._start, ignored_logs, self._live).register()
+        config.stash[SUITE] = suite
+
+    def end_collection(self) -> None:
+        """Resume garbage collection, but not of the tests, which stay; end with a mistake."""
+        if self._gc_is_paused:
+            self._gc_is_paused = False
+            gc.freeze()
+            gc.enable()
+        # A worker's tests have told it to the controller.
+        if self.mistake is not None and not self._is_worker:
+            with ending_session():
+                raise self.mistake
 
     @property
     def _runs_no_tests(self) -> bool:
@@ -134,30 +193,25 @@ class DlperfSession:
         file, place = self._settings.history_file, self._settings.places.get("history_file")
         if file is None or place is None:
             return
-        from pytest_dlperf.history.schema import fault_of
-
         fault = fault_of(file)
         if fault is not None:
             raise UsageError(f"{place}: {file} {fault}; move it away, or name another file")
 
     def _prepare(self, suite: Suite) -> Measuring:
-        from pytest_dlperf.plugin.measuring import Measurements, launching, measuring_from_logs
+        from pytest_dlperf.plugin.measuring import launching, measuring_from_logs
 
-        measurements = Measurements(self._shared_folder)
-        if self._shared_folder is None:
-            if self._settings.log_sources:
-                self._index = suite.index_logs()
-            elif not self._settings.dry_run:
-                self._session_folder = suite.take_session_dir()
-        if self._index is not None:
+        if self._settings.log_sources:
+            self._index = suite.index_logs()
             self._check_launcher(suite)
-            return measuring_from_logs(suite, self._index, measurements)
+            return measuring_from_logs(suite, self._index, self._shared_folder)
         if self._is_worker:
             end_with_controller()
+        elif not self._settings.dry_run:
+            self._session_folder = suite.take_session_dir()
         live = self._live = self._live_report()
         return launching(
             suite,
-            measurements,
+            self._shared_folder,
             launchers=launchers_of(self._config, suite.cluster.python),
             allocators=self._allocators(suite),
             say=live.say,
@@ -190,13 +244,15 @@ class DlperfSession:
         return [] if self._is_announced else [*self._announcement()]
 
     def _announcement(self) -> Iterator[str]:
+        if self.mistake is not None:
+            return
         for text in (*self._settings.unknown_variables, *self._settings.notice_warnings):
             yield f"dlperf: {text}"
         if self._session_folder is not None and self._session_folder.set_aside is not None:
             yield f"dlperf: {self._session_folder.set_aside}"
-        launching = self._launching
-        if launching is not None and launching.launches_on_hosts and not self._settings.dry_run:
-            yield f"dlperf: launched {launching.description}"
+        launcher = self._measuring and self._measuring.launcher
+        if launcher and not (launcher.fleet.is_this_machine or self._settings.dry_run):
+            yield f"dlperf: launched {launcher.fleet.description}"
 
     def _live_report(self) -> LiveReport:
         from pytest_dlperf.report.live import LiveReport
@@ -223,6 +279,10 @@ class DlperfSession:
         They are those of a system file, where one is named.
         """
         suite = self._suite
+        if self.mistake is not None:
+            if self._is_worker:
+                raise not_collected(self.mistake)
+            return []
         if suite is None or not suite.cases:
             folders = ", ".join(map(str, self._settings.systems_directories))
             raise not_collected(
@@ -237,16 +297,11 @@ class DlperfSession:
             return self._parameters.of_metrics(fixtures[0], system_file)
         return self._parameters.of_cases(fixtures[0], system_file)
 
-    def resume_gc(self) -> None:
-        """Resume garbage collection, but not of the tests, which stay to the end."""
-        if self._gc_is_paused:
-            self._gc_is_paused = False
-            gc.freeze()
-            gc.enable()
-
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Deselect by ``--dlperf-metric``; order the rest for hosts, where some are used."""
+        if self.mistake is not None:
+            return
         items[:] = [item for item in items if not has_no_metric_to_judge(item)]
         wanted = self._settings.metrics
         if wanted is not None:
@@ -256,29 +311,29 @@ class DlperfSession:
             if others:
                 self._config.hook.pytest_deselected(items=[*others])
                 items[:] = [item for item in items if item not in others]
-        if self._launching is not None and self._launching.launches_on_hosts:
+        if self._measuring is not None and self._measuring.launches_on_hosts:
             workers = self._config.workerinput["workercount"] if self._is_worker else 1  # type: ignore[attr-defined]
             items[:] = sorted_for_packing(items, workers)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Print plans instead of running tests, if that is what was asked for."""
-        launching = self._launching
-        if not self._settings.dry_run or launching is None:
+        measuring = self._measuring
+        launcher = measuring.launcher if measuring is not None else None
+        if measuring is None or launcher is None or not self._settings.dry_run:
             return None
         from pytest_dlperf.report.nothing_run import dry_run_lines
-        from pytest_dlperf.report.texts import plain
 
         cases = []
         for case, metric in tests_of(session.items):
             cases.append(case)
-            if launching.suite.metric(case, metric).ratio_of and case.reference is not None:
+            if measuring.suite.metric(case, metric).ratio_of and case.reference is not None:
                 cases.append(case.reference)
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
-            reporter.write_line(plain(f"dlperf: launched {launching.description}"))
+            reporter.write_line(plain(f"dlperf: launched {launcher.fleet.description}"))
             for line in dry_run_lines(
-                list(dict.fromkeys(cases)), launching.planned, launching.dry_run_text
+                list(dict.fromkeys(cases)), launcher.plan, launcher.dry_run_text
             ):
                 reporter.write_line(plain(line))
         return True
@@ -287,8 +342,8 @@ class DlperfSession:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Hand a new worker what the controller knows."""
-        if self._suite is None:
+        """Hand a new worker what the controller has decided."""
+        if self._suite is None and self.mistake is None:
             return
         if self._shared_folder is None:
             self._temporary = TemporaryDirectory(
@@ -297,7 +352,12 @@ class DlperfSession:
             self._shared_folder = Path(self._temporary.name)
         hand_to_worker(
             node,
-            WorkerInput(self._start, self._settings.session_dir, self._shared_folder, self._index),
+            WorkerInput(
+                self._start,
+                str(self._settings.session_dir),
+                str(self._shared_folder),
+                str(self.mistake) if self.mistake is not None else None,
+            ),
         )
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
@@ -309,9 +369,8 @@ class DlperfSession:
         """Forget deselected tests if any is selected; note the metrics to judge."""
         if session.items:
             self._deselected.clear()
-        measuring = self._config.stash.get(MEASURING, None)
-        if measuring is not None:
-            measuring.selection.add(tests_of(session.items))
+        if self._measuring is not None:
+            self._measuring.select(tests_of(session.items))
 
     # --------------------------------------------------------------------- the end
 
@@ -331,7 +390,6 @@ class DlperfSession:
         if suite is None or not self._deselected:
             return
         from pytest_dlperf.report.nothing_run import selection_lines
-        from pytest_dlperf.report.texts import plain
 
         names = [" ".join((item.nodeid, *item.keywords)).lower() for item in self._deselected]
         option = self._config.option
@@ -344,6 +402,13 @@ class DlperfSession:
                 f"--dlperf-metric: no test here is about {name}; one that asks for dlperf_metric is"
             )
             terminalreporter.write_line(plain(text), yellow=True)
+
+
+def number_of_hosts(config: pytest.Config) -> int:
+    """Count the hosts to launch on: 0 for this machine alone."""
+    from pytest_dlperf.launch.choosing import launcher_and_hosts
+
+    return len(launcher_and_hosts(settings_of(config), launchers_of(config))[1])
 
 
 def launchers_of(config: pytest.Config, python: str | None = None) -> list[Launcher]:

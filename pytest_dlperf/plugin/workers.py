@@ -9,14 +9,10 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
-from msgspec import Struct
+from msgspec import Struct, convert, to_builtins
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
-
-    from pytest_dlperf.logs.tree import LogIndex
 
 LOOK_S: Final = 0.2
 """Seconds between two checks of a worker whether its controller is there."""
@@ -43,32 +39,25 @@ class SessionStart(Struct, frozen=True):
 
 @final
 class WorkerInput(Struct, frozen=True):
-    """What the controller hands each worker, which need not find it out again."""
+    """What the controller decides for its workers."""
 
     session_start: SessionStart
-    session_dir: Path
-    shared_folder: Path
+    session_dir: str
+    shared_folder: str
     """Where workers share measurements."""
-    index: LogIndex | None
-    """The logs to judge, where there are any."""
+    mistake: str | None
+    """Why the controller could not start."""
 
 
 def hand_to_worker(node: Any, given: WorkerInput) -> None:
     """Put the input of a new worker where xdist sends it."""
-    import pickle
-
-    node.workerinput[_KEY] = pickle.dumps(given)
+    node.workerinput[_KEY] = to_builtins(given)
 
 
 def worker_input(config: pytest.Config) -> WorkerInput | None:
     """Return what the controller handed this worker; ``None`` without, and on the controller."""
     given = getattr(config, "workerinput", {}).get(_KEY)
-    if given is None:
-        return None
-    import pickle
-
-    handed: WorkerInput = pickle.loads(given)  # noqa: S301 - ours
-    return handed
+    return None if given is None else convert(given, WorkerInput)
 
 
 def end_with_controller() -> None:
