@@ -135,3 +135,34 @@ def test_nothing_is_said_of_a_made_up_batch_or_a_log_without_records(tmp_path):
     assert not cross_check(log, log_format, CASE, knows_batch=False).contradictions
     log.write_text("nothing\n")
     assert cross_check(log, log_format, CASE) == cross_check(tmp_path / "none", log_format, CASE)
+
+
+@pytest.mark.in_process
+def test_a_contradicted_number_is_judged_but_not_recorded_without_a_reason(suite):
+    """The declared time is that of a micro-batch, of which the trainer prints one line a step."""
+    file = suite.system_file(
+        "framework: plain\nmodel: gpt\nunit: samples/s\n"
+        "window: {warmup_steps: 2, measured_steps: 8}\n"
+        "log: {name: gpt, format: {record: 'step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+)'}}\n"
+        "cases:\n  - {precision: bf16, batch_per_device: 4, topologies: [1n1g]}\n"
+    )
+    log = suite.path / "a.log"
+    log.write_text("".join(f"step {k} took 0.25, 2.0 samples/s\n" for k in range(1, 20)))
+    case = "plain-gpt-bf16-b4-1n1g"
+    asked = ("-k", case, "--dlperf-logs", f"{case}={log}", "--dlperf-cluster", "local")
+    refused = suite.run(*asked, "--dlperf-create-baselines")
+    refused.stdout.fnmatch_lines(["*not accepted: contradicts samples/s: 0.25 s a step*2 s by*"])
+    recorded = suite.path / "baselines/local/plain-gpt.yaml"
+    assert (refused.ret, recorded.exists()) == (1, False)
+    reasoned = suite.run(*asked, "--dlperf-update-baselines", "--dlperf-reason", "it is a mean")
+    assert (reasoned.ret, recorded.exists()) == (0, True)
+    log.write_text(log.read_text().replace("0.25", "0.26"))
+    assert suite.run(*asked).ret == 0
+    recorded.unlink()
+    file.write_text(
+        file.read_text().replace(
+            "took (?P<seconds>[0-9.]+)", "took .*, (?P<samples_per_second>[0-9.]+)"
+        )
+    )
+    log.write_text(log.read_text().replace("took 0.26", "took 2.0"))
+    assert suite.run(*asked, "--dlperf-create-baselines").ret == 0

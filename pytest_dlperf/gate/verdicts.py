@@ -70,6 +70,8 @@ class GateInput(Struct, frozen=True):
     """Terms of the metric that a ratio is taken of."""
     now: datetime | None = None
     """When it is judged; ``None`` where that is not when it was measured."""
+    contradiction: str | None = None
+    """What else the log says of the steps' time, where that is not what is taken of it."""
 
     @property
     def base(self) -> Metric:
@@ -283,6 +285,9 @@ def accept(
     if problem is None and options.reason is None:
         if any(run.paused for run in gate_input.case.measurement.runs):
             problem = "most of a run's time is one pause, which needs --dlperf-reason 'TEXT'"
+        elif gate_input.contradiction is not None:
+            problem = gate_input.contradiction
+            remedy = "declare what the number is ('covers', 'rate_scope', its group), or another"
         elif _worsens(judgement, gate_input.baseline):
             problem = "a worse number needs --dlperf-reason 'TEXT'"
     if problem is None:

@@ -24,7 +24,14 @@ from pytest_dlperf.model.errors import (
     UsageError,
 )
 from pytest_dlperf.model.judgement import Companion, Companions
-from pytest_dlperf.model.measurement import FixedRepeats, InterleavedRuns, Measurement
+from pytest_dlperf.model.measurement import (
+    Estimator,
+    FixedRepeats,
+    InterleavedRuns,
+    Measurement,
+    RunStatus,
+)
+from pytest_dlperf.model.metric import STEP_TIMES, THROUGHPUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -43,6 +50,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_OF_STEPS: Final = (THROUGHPUT, *STEP_TIMES)
 MIN_PAIRS: Final = 4
 """Runs of the accepted software at least, and as many beside them of what is tested. The number is
 even: then what gets slower and slower in A B B A weighs on both alike."""
@@ -218,7 +226,21 @@ class Measuring:
         own = MeasuredCase(measurement, suite.baselines(case))
         # Logs may be of any day.
         now = None if suite.settings.log_sources else datetime.now().astimezone()
-        return GateInput(metric, own, suite.terms(case, metric), end, base_terms, now)
+        terms, contradiction = suite.terms(case, metric), None
+        if suite.settings.records_baselines and (metric.ratio_of or metric.name) in _OF_STEPS:
+            contradiction = self._contradiction(measurement, case)
+        return GateInput(metric, own, terms, end, base_terms, now, contradiction)
+
+    def _contradiction(self, measurement: Measurement, case: Case) -> str | None:
+        """Find what in the logs contradicts the time that is taken of them, before it is kept."""
+        from pytest_dlperf.logs.cross_check import cross_check
+
+        system = self.suite.systems[case.system]
+        if system.is_probe or measurement.estimator is Estimator.PUBLISHED:
+            return None
+        logs = (run.log for run in measurement.runs if run.status is RunStatus.OK and run.log)
+        found = (cross_check(log, system.log_format, case).contradictions for log in logs)
+        return next((each[0] for each in found if each), None)
 
     def control_runs(self, gate_input: GateInput) -> ControlRuns:
         """Run the tested and the accepted software, interleaved, as far as possible."""
