@@ -54,11 +54,10 @@ class RecordedHost:
         return self.files({f"dev/{path}{number}": "" for number in range(count)})
 
     def kfd(
-        self, device: int = 0x74A1, *, count: int = 2, shown: int = 9, buses: Sequence[int] = ()
+        self, device: int = 0x74A1, *, count: int = 2, buses: Sequence[int] = ()
     ) -> RecordedHost:
         """Add devices as AMD's kernel driver shows them, behind a processor.
 
-        Of ``count`` only the first that are ``shown`` have a file below /dev, as in a container.
         ``buses`` are the numbers of those that they are on: parts of a device share one.
         """
         nodes = "sys/class/kfd/kfd/topology/nodes"
@@ -74,8 +73,7 @@ class RecordedHost:
             self.files(
                 {f"{nodes}/{node}/gpu_id": f"{node}\n", f"{nodes}/{node}/properties": properties}
             )
-            if node <= shown:
-                self.files({f"dev/dri/renderD{minor}": ""})
+            self.files({f"dev/dri/renderD{minor}": ""})
         return self
 
     def amd_settings(self, bus: int, compute: str, memory: str, cap_w: int) -> RecordedHost:
@@ -117,15 +115,9 @@ def gpu(  # noqa: PLR0913 - what the tool says of a device, by name
     power: str = "400.00 W",
     clock: str = "1410 MHz",
     mode: str = "Default",
-    is_old: bool = False,
     users: Sequence[tuple[int, str, str]] = (),
 ) -> str:
-    """What the tool reports of one device; an old one has other names for its power."""
-    readings, limit = (
-        ("power_readings", "power_limit")
-        if is_old
-        else ("gpu_power_readings", "current_power_limit")
-    )
+    """What the tool reports of one device."""
     processes = "".join(
         f"<process_info><gpu_instance_id>N/A</gpu_instance_id><pid>{pid}</pid><type>{kind}</type>"
         f"<process_name>{program}</process_name><used_memory>4 MiB</used_memory></process_info>"
@@ -139,7 +131,7 @@ def gpu(  # noqa: PLR0913 - what the tool says of a device, by name
 \t\t<uuid>GPU-{number}aaa</uuid>
 \t\t<compute_mode>{mode}</compute_mode>
 \t\t<ecc_mode><current_ecc>Enabled</current_ecc><pending_ecc>Enabled</pending_ecc></ecc_mode>
-\t\t<{readings}><power_state>P0</power_state><{limit}>{power}</{limit}></{readings}>
+\t\t<gpu_power_readings><current_power_limit>{power}</current_power_limit></gpu_power_readings>
 \t\t<module_power_readings><current_power_limit>N/A</current_power_limit></module_power_readings>
 \t\t<applications_clocks><graphics_clock>{clock}</graphics_clock></applications_clocks>
 \t\t<processes>{processes}</processes>
@@ -155,17 +147,10 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
         return hosts[name]
 
     hosts: dict[str, RecordedHost] = {}
-    for name in ("nvidia", "hidden", "all_hidden", "by_uuid", "twice"):
+    for name in ("nvidia", "hidden", "all_hidden", "by_uuid"):
         host(name).nvidia(gpu(0), gpu(1))
-    host("nvidia_old").nvidia(gpu(0, mig="N/A", is_old=True))
-    host("nvidia_new").nvidia(
-        gpu(0, clock="Requested functionality has been deprecated"),
-        around="WARNING: infoROM is corrupted at gpu 0000:00:00.0\n",
-    )
-    host("nvidia_silent").nvidia(gpu(0, "N/A", power="[N/A]", clock="N/A", mode="Not Supported"))
     host("nvidia_files").devices("nvidia", 8)
-    for name in ("mixed", "mixed_hidden"):
-        host(name).nvidia(gpu(0, T400), gpu(1))
+    host("mixed").nvidia(gpu(0, T400), gpu(1))
     host("capped").nvidia(gpu(0, power="300.00 W", mode="Exclusive_Process"), gpu(1))
     server = (90, "C", "nvidia-cuda-mps-server")
     host("served").nvidia(gpu(0, users=[server, (7, "G", "Xorg")]), gpu(1))
@@ -173,20 +158,13 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
     host("used_elsewhere").nvidia(gpu(0), gpu(1, users=[(4711, "C", "python")]))
     for name in ("mig", "mig_chosen"):
         host(name).nvidia(gpu(0, mig="Enabled"), gpu(1, mig="Enabled"))
-    for name in ("mig_beside", "mig_beside_by_number"):
-        host(name).nvidia(gpu(0, mig="Enabled"), gpu(1))
-    host("needs_reset").nvidia(gpu(0), gpu(1, mode="[GPU requires reset]"))
-    host("unknown_error").nvidia(gpu(0), gpu(1, power="Unknown Error"))
+    host("mig_beside").nvidia(gpu(0, mig="Enabled"), gpu(1))
     host("err_field").nvidia(gpu(0), gpu(1, power="ERR!"))
     host("no_devices").nvidia(around="No devices were found\n", code=6)
-    host("no_devices_0").nvidia(around="No devices were found\n").devices("nvidia", 8)
     host("other_driver").nvidia(around=f"{MISMATCH}\nNVML library version: 550.54\n", code=18)
     host("lost").nvidia(gpu(0), around=f"{LOST}\n", code=15)
-    host("lost_beside_amd").nvidia(around="GPU is lost\n", code=15).kfd()
     host("no_driver").nvidia(around="NVIDIA-SMI has failed\n", code=9)
-    host("no_driver_beside_amd").nvidia(around="NVIDIA-SMI has failed\n", code=9).kfd()
     host("nonsense").program("nvidia-smi", "echo '4711, a'\n")
-    host("broken_report").program("nvidia-smi", "echo '<nvidia_smi_log><gpu></nvidia_smi_log>'\n")
     host("hanging").program("nvidia-smi", "trap '' TERM\nexec sleep 600\n").devices("nvidia", 2)
     host("hanging_no_files").program("nvidia-smi", "exec sleep 600\n")
     host("none")
@@ -201,26 +179,17 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
         }
     )
     host("amd_sibling").kfd(0x74A5)
-    host("amd_container").kfd(count=4, shown=2)
-    host("amd_laptop").kfd(count=1).files(
-        {"sys/class/kfd/kfd/topology/nodes/1/mem_banks/0/properties": "size_in_bytes 536870912\n"}
+    host("amd_slurm").kfd(count=4)
+    host("amd_parts").kfd(count=5, buses=[5, 5, 5, 5, 6]).amd_settings(5, "DPX", "NPS1", 750)
+    hosts["amd_parts"].amd_settings(6, "SPX", "NPS1", 500).files(
+        {"sys/class/kfd/kfd/proc/812/vram_5": "1\n", "proc/812/comm": "python3\n"}
     )
-    for name in ("amd_slurm", "amd_chosen"):
-        host(name).kfd(count=4)
-    for name in ("amd_parts", "amd_hidden_parts"):
-        host(name).kfd(count=5, buses=[5, 5, 5, 5, 6]).amd_settings(5, "DPX", "NPS1", 750)
-        hosts[name].amd_settings(6, "SPX", "NPS1", 500).files(
-            {"sys/class/kfd/kfd/proc/812/vram_5": "1\n", "proc/812/comm": "python3\n"}
-        )
-    host("two_kinds").kfd().nvidia(gpu(0))
 
     host("ascend").devices("davinci", 8).files({"dev/davinci_manager": ""})
-    host("ascend_chosen").devices("davinci", 8)
     host("tpu").devices("accel", 4).pci("0x1ae0", *["0x0063"] * 4, kind="0xff0000").files(
         {"proc/77/comm": "python3\n", "proc/77/fd/9": "->dev/accel0"}
     )
     host("tpu_container").devices("vfio/", 1).pci("0x1ae0", *["0x006f"] * 8)
-    host("tpu_network").devices("vfio/", 1).pci("0x1ae0", "0x0042", kind="0x020000")
     host("intel").devices("dri/renderD12", 3).pci(
         *("0x8086", "0000:00:02.0 0x4680", "0000:29:00.0 0x0bd5", "0000:3a:00.0 0x0bd5"),
         kind="0x038000",
@@ -236,14 +205,8 @@ VARIABLES = {
     "hidden": {"CUDA_VISIBLE_DEVICES": "1"},
     "all_hidden": {"CUDA_VISIBLE_DEVICES": ""},
     "by_uuid": {"CUDA_VISIBLE_DEVICES": "GPU-1aaa,GPU-7"},
-    "twice": {"CUDA_VISIBLE_DEVICES": "0,0"},
-    "mixed_hidden": {"CUDA_VISIBLE_DEVICES": "1"},
     "mig_chosen": {"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2"},
-    "mig_beside_by_number": {"CUDA_VISIBLE_DEVICES": "1"},
     "amd_slurm": {"ROCR_VISIBLE_DEVICES": "2,3", "CUDA_VISIBLE_DEVICES": "2,3"},
-    "amd_chosen": {"HIP_VISIBLE_DEVICES": "3,1"},
-    "amd_hidden_parts": {"ROCR_VISIBLE_DEVICES": "3,4", "HIP_VISIBLE_DEVICES": "1"},
-    "ascend_chosen": {"ASCEND_RT_VISIBLE_DEVICES": "1"},
     "neuron_chosen": {"NEURON_RT_VISIBLE_CORES": "2-4,7"},
 }
 """The environment of some hosts, by name."""

@@ -25,42 +25,6 @@ def started(*arguments):
             process.kill()
 
 
-@pytest.mark.ssh
-def test_what_a_broken_connection_leaves_running_is_found_by_its_host(ssh_hosts):
-    name, other, *_ = ssh_hosts.names
-    with started(*ssh_hosts.arguments(name, "exec sleep 600")) as client:
-        wait_until(
-            lambda: [process.command for process in ssh_hosts.processes(name)] == ["sleep 600"],
-            what="the start of sleep",
-        )
-        ssh_hosts.disconnect(name)
-        client.communicate()
-    assert client.returncode == 255
-    assert [process.command for process in ssh_hosts.processes(name)] == ["sleep 600"]
-    assert ssh_hosts.processes(other) == []
-    assert ssh_hosts.run(name, "echo again") == "again\n"
-    ssh_hosts.reset()
-    assert ssh_hosts.processes() == []
-
-
-@pytest.mark.slurm
-def test_what_runs_on_the_nodes_is_found_and_ended_after_a_test(slurm):
-    given = [f"{key}={value}" for key, value in slurm.environment.items()]
-    job = [command("srun"), "-N2", "--ntasks-per-node=1", "sleep", "600"]
-    with started(command("env"), *given, *job) as client:
-        wait_until(
-            lambda: (
-                [process.command.endswith("sleep 600") for process in slurm.processes()]
-                == [True, True]
-            ),
-            what="two tasks",
-        )
-        slurm.reset()
-        client.communicate()
-    assert slurm.processes() == []
-    assert slurm.jobs() == []
-
-
 @pytest.mark.network
 def test_a_cut_host_is_silent_and_comes_back(network):
     name, other, *_ = network.names

@@ -1,6 +1,5 @@
 """The command of a node in a container, for each runtime: what it sees, has and is called."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from pytest_dlperf.launch.containers import (
 from pytest_dlperf.launch.hosts import Accelerators
 from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.node.containers import filled
 
 NODE = Node(
     host="gpu01",
@@ -183,17 +181,6 @@ def test_an_image_is_looked_into_as_the_trainer_would():
     assert look.outside == ("/scratch", "/data", "/suite/systems")
     for runtime in set(ENGINES) - {Runtime.DOCKER, Runtime.PODMAN}:
         assert image_probe(box(runtime), kind=None, **sees).digest == ()
-
-
-def test_the_node_fills_in_whose_the_container_is():
-    user = f"{os.getuid()}:{os.getgid()}"
-    mapping = "keep-id" if os.getuid() else "host"
-    assert filled(["--user={uid}:{gid}", "--userns={userns}", "{unique}", "a={x}"], "me") == [
-        f"--user={user}",
-        f"--userns={mapping}",
-        "me",
-        "a={x}",
-    ]
 
 
 def test_a_container_that_nobody_starts_is_refused():

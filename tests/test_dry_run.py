@@ -185,8 +185,6 @@ def pytest_dlperf_allocators(cluster):
 @pytest.mark.parametrize(
     ("launch", "cluster", "options", "submitted"),
     [
-        ("", "", (), "qsub -q workq"),
-        ("engines: {pbs: {queue: own}}", "", (), "qsub -q own"),
         ("engines: {pbs: {queue: own}}", "'*': {pbs: {queue: gpu}}", (), "qsub -q gpu"),
         ("", "'*': {pbs: {queue: gpu}}", ("--dlperf-set", "tiny-mlp.pbs.queue=big"), "qsub -q big"),
     ],

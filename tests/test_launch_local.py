@@ -5,7 +5,6 @@ import fcntl
 import inspect
 import json
 import os
-import re
 import resource
 import shutil
 import signal
@@ -128,7 +127,7 @@ def test_output_and_errors_of_a_node_go_to_its_log(tmp_path):
     (tmp_path / "run_1.log").touch()
     code = "import sys; print('out', flush=True); print('error', file=sys.stderr)"
     outcome = run(nodes(tmp_path, python(code), python("print('second')")))
-    assert outcome.succeeded
+    assert (outcome.succeeded, outcome.log_sizes_at_end) == (True, ())
     assert (tmp_path / "run_1.log").read_text() == "out\nerror\n"
     assert (tmp_path / "run_1" / "node1.log").read_text() == "second\n"
 
@@ -147,28 +146,12 @@ def test_a_node_that_asks_for_input_finds_none(tmp_path):
     assert (tmp_path / "run_1.log").read_text() == "''\n"
 
 
-def test_what_no_program_can_be_given_is_told(tmp_path):
-    """A text of YAML may hold the end of a text of C."""
-    for commands in (
-        nodes(tmp_path / "1", ("echo", "a\0b")),
-        nodes(tmp_path / "2", ("true",), A="\0"),
-    ):
-        outcome = run(commands)
-        assert outcome.error.startswith("cannot start node 0: program")
-        assert "null byte" in outcome.error
-
-
 def test_every_node_has_its_own_exit_code(tmp_path):
     killed = "import os; os.kill(os.getpid(), 9)"
     outcome = run(nodes(tmp_path, python(""), python("raise SystemExit(7)"), python(killed)))
     assert outcome.exit_codes == (0, 7, -signal.SIGKILL)
     assert (outcome.stopped.stop, outcome.error) == (Stop.EXITED, None)
     assert not outcome.succeeded
-
-
-def test_elapsed_seconds_are_those_of_the_run(tmp_path):
-    outcome = run(nodes(tmp_path, python("import time; time.sleep(1.5)")))
-    assert 1.5 <= outcome.elapsed_s < LONG_S
 
 
 @pytest.mark.usefixtures("no_grace")
@@ -253,16 +236,6 @@ raise SystemExit(5)
     assert sizes == outcome.log_sizes_at_end
 
 
-def test_the_log_s_size_is_kept_when_all_nodes_are_found_ended_at_once(tmp_path):
-    outcome = run(nodes(tmp_path, python("print('x'); raise SystemExit(5)")))
-    assert outcome.log_sizes_at_end == (len("x\n"),)
-
-
-def test_a_run_that_ended_well_has_no_log_size_at_its_end(tmp_path):
-    outcome = run(nodes(tmp_path, python("print('x')"), python("")))
-    assert outcome.log_sizes_at_end == ()
-
-
 def test_what_a_successful_agent_leaves_behind_is_ended(folder):
     code = f"""
 import pathlib, subprocess, sys
@@ -286,9 +259,7 @@ exec(sleep)
 
 
 @pytest.mark.parametrize("code", HIDDEN.values(), ids=HIDDEN)
-@pytest.mark.parametrize("output", ["/dev/null", "/dev/stdout"])
-@pytest.mark.parametrize("exit_code", [0, 3])
-def test_what_hides_its_origin_is_ended_too(folder, code, output, exit_code):
+def test_what_hides_its_origin_is_ended_too(folder, code):
     hidden = f"""
 import ctypes, os, pathlib, sys
 sleep = {SLEEP!r}
@@ -303,7 +274,7 @@ os.rename({str(folder / "hidden.part")!r}, {str(folder / "hidden.pid")!r})
 """
     agent = f"""
 import os, pathlib, subprocess, sys, time
-with open({output!r}, "ab") as output:
+with open("/dev/stdout", "ab") as output:
     subprocess.run([sys.executable, "-c", {hidden!r}], stdout=output, check=True)
 marked = True
 while marked:
@@ -314,10 +285,10 @@ while marked:
     except FileNotFoundError:
         pass
 print("hidden")
-raise SystemExit({exit_code})
+raise SystemExit(3)
 """
     outcome = run(nodes(folder, python(agent)))
-    assert (outcome.exit_codes, outcome.error) == ((exit_code,), None)
+    assert (outcome.exit_codes, outcome.error) == ((3,), None)
     assert (folder / "run_1.log").read_text() == "hidden\n"
     assert not is_running(int((folder / "hidden.pid").read_text()))
 
@@ -343,37 +314,6 @@ child.returncode = 0  # it is left alone on purpose
     assert (tmp_path / "run_1.log").read_text() == "ready\nasked\n"
 
 
-def test_a_supervisor_that_is_killed_is_told_and_nothing_is_left(folder):
-    def kill():
-        wait_until(lambda: tree_is_up(folder))
-        killed, *_ = ancestors_of(tree(folder)[0])
-        os.kill(killed.pid, signal.SIGKILL)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    outcome = run(nodes(folder, python(STUBBORN_TREE, str(folder), "agent")))
-    thread.join()
-    assert outcome.exit_codes == (None,)
-    assert "host localhost: its supervisor was killed (" in str(outcome.error)
-    assert outcome.log_sizes_at_end == (0,)
-    assert_tree_was_ended(folder)
-
-
-def test_a_supervisor_that_is_stopped_is_ended(folder, monkeypatch):
-    monkeypatch.setattr(supervisor_client, "TERMINATION_GRACE_S", 0.2)
-    code = f"""
-import os, pathlib, signal, time
-pathlib.Path({str(folder)!r}, "agent.pid").write_text(str(os.getpid()))
-os.kill(os.getppid(), signal.SIGSTOP)
-time.sleep(600)
-"""
-    outcome = run(nodes(folder, python(code)))
-    assert outcome.stopped.stop is Stop.EXITED
-    # The next run of a test beside this one may have found it first, and killed it.
-    assert re.search("host localhost: .*its supervisor was (stopped|killed)", str(outcome.error))
-    assert not is_running(int((folder / "agent.pid").read_text()))
-
-
 def test_the_supervisor_runs_on_an_old_python():
     modules = sent_modules(supervisor)
     sources = [source_of(supervisor).decode("ascii"), *map(inspect.getsource, modules)]
@@ -388,24 +328,11 @@ def test_the_supervisor_runs_on_an_old_python():
     known_to_3_6 = (
         "collections contextlib ctypes enum errno fcntl functools glob hashlib json os pwd re "
         "resource select shutil signal socket stat struct subprocess sys termios time types typing "
-        "warnings"
+        "threading warnings"
     )
     sent_along = {module.__name__ for module in modules}
     # What is imported for type checking only needs not be there.
     assert imported - {"collections.abc"} - sent_along == set(known_to_3_6.split())
-
-
-@pytest.mark.usefixtures("no_grace")
-def test_where_processes_cannot_be_listed_the_agents_are_ended_still(folder, monkeypatch):
-    blind = folder / "processes.py"
-    source = Path(processes.__file__).read_text(encoding="utf-8")
-    assert '"/proc"' in source
-    blind.write_text(source.replace('"/proc"', '"/no-such-folder"'), encoding="utf-8")
-    monkeypatch.setattr(processes, "__file__", str(blind))
-    monkeypatch.setattr(processes, "_PROC", "/no-such-folder")
-    outcome = run(nodes(folder, python(STUBBORN_TREE, str(folder), "alone")), time_limit_s=ENOUGH_S)
-    assert outcome.exit_codes == (-signal.SIGKILL,)
-    assert not is_running(int((folder / "alone.pid").read_text()))
 
 
 @pytest.mark.usefixtures("no_grace")
@@ -431,8 +358,7 @@ run_commands([command], time_limit_s=600)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 1), (signal.SIGTERM, 2)])
 def test_a_signal_ends_the_run_and_then_does_what_it_always_does(folder, number, times):
     agent = python(STUBBORN_TREE, str(folder), "agent")
     # Without a second signal, a launcher that was so patient would not be done in time.
@@ -454,23 +380,10 @@ def test_a_signal_ends_the_run_and_then_does_what_it_always_does(folder, number,
     assert record(folder)["nodes"][0]["exit_code"] == -signal.SIGKILL
 
 
-def test_a_launching_process_that_is_killed_leaves_nothing_and_waits_for_nothing(
-    folder,
-):
-    agent = python(STUBBORN_TREE, str(folder), "agent")
-    with subprocess.Popen(python(DRIVER, TESTS, str(folder), str(10 * LONG_S), *agent)) as process:
-        try:
-            wait_until(lambda: tree_is_up(folder))
-        finally:
-            process.kill()
-    wait_until(lambda: not any(is_running(number) for number in tree(folder)))
-
-
-@pytest.mark.parametrize("code", [0, 3])
-def test_a_launching_process_that_ignores_the_end_of_children_learns_of_it(tmp_path, code):
+def test_a_launching_process_that_ignores_the_end_of_children_learns_of_it(tmp_path):
     driver = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)" + DRIVER
     agent = python(
-        f"import signal; print(repr(signal.getsignal(signal.SIGCHLD))); raise SystemExit({code})"
+        "import signal; print(repr(signal.getsignal(signal.SIGCHLD))); raise SystemExit(3)"
     )
     done = subprocess.run(
         python(driver, TESTS, str(tmp_path), "5", *agent),
@@ -480,7 +393,7 @@ def test_a_launching_process_that_ignores_the_end_of_children_learns_of_it(tmp_p
     )
     assert (done.returncode, done.stderr) == (0, "")
     kept = record(tmp_path)
-    assert (kept["nodes"][0]["exit_code"], kept["error"]) == (code, None)
+    assert (kept["nodes"][0]["exit_code"], kept["error"]) == (3, None)
     assert (tmp_path / "run_1.log").read_text() == "<Handlers.SIG_DFL: 0>\n"
 
 
@@ -512,15 +425,14 @@ def test_signal_handlers_are_put_back(tmp_path):
     assert [signal.getsignal(number) for number in numbers] == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_signal_that_was_ignored_from_the_start_ends_no_run(tmp_path, number):
+def test_a_signal_that_was_ignored_from_the_start_ends_no_run(tmp_path):
     """As in the background of a script, or below nohup; the supervisor ignores it too."""
-    code = f"import os\nfor pid in (os.getppid(), {os.getpid()}): os.kill(pid, {number})"
-    previous = signal.signal(number, signal.SIG_IGN)
+    code = f"import os\nfor pid in (os.getppid(), {os.getpid()}): os.kill(pid, {signal.SIGINT})"
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         outcome = run(nodes(tmp_path, python(code)))
     finally:
-        signal.signal(number, previous)
+        signal.signal(signal.SIGINT, previous)
     assert (outcome.exit_codes, outcome.error) == ((0,), None)
 
 
@@ -548,16 +460,8 @@ def test_a_node_has_the_environment_of_the_tests_and_its_own_on_top(tmp_path, mo
     assert environment["PYTHONUNBUFFERED"] == "1"
 
 
-def test_every_run_has_a_marker_of_its_own(tmp_path):
-    first = environment_of_a_run(tmp_path)[processes.MARKER]
-    assert first
-    assert environment_of_a_run(tmp_path)[processes.MARKER] != first
-
-
-@pytest.mark.parametrize(
-    "name", ["two words", "'single' \"double\"", "line\nbreak", "$(touch made)", "`id`; *", "{x}"]
-)
-def test_no_shell_reads_what_a_node_is_given(tmp_path, name):
+def test_no_shell_reads_what_a_node_is_given(tmp_path):
+    name = "'single' \"double\" line\nbreak $(touch made) `id`; * {x}"
     code = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['OUT']]))"
     spec = LaunchSpec(
         command=(*python(code), "{run_directory}", "last"),
@@ -635,14 +539,6 @@ def test_a_program_that_is_not_there_is_named(tmp_path):
     assert record(tmp_path)["error"] == outcome.error
 
 
-def test_a_program_that_may_not_be_executed_is_named(tmp_path):
-    program = tmp_path / "trainer"
-    program.write_text("")
-    outcome = run(nodes(tmp_path, (str(program),)))
-    assert outcome.error is not None
-    assert f"program {str(program)!r}: Permission denied" in outcome.error
-
-
 def test_a_working_directory_that_is_not_there_is_named(tmp_path):
     command = NodeCommand(
         node_rank=0,
@@ -665,14 +561,8 @@ def test_a_log_folder_that_cannot_be_made_is_named(tmp_path):
     assert outcome.error == f"cannot make the log folder {tmp_path / 'file'}: File exists"
 
 
-def test_a_log_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "run_1.log").mkdir()
-    outcome = run(nodes(tmp_path, python("")))
-    assert outcome.error == f"cannot write the log {tmp_path / 'run_1.log'}: Is a directory"
-
-
-@pytest.mark.parametrize("log", ["run_1.log", "run_1/node1.log"])
-def test_a_log_that_another_run_has_written_is_left_as_it_is(tmp_path, log):
+def test_a_log_that_another_run_has_written_is_left_as_it_is(tmp_path):
+    log = "run_1/node1.log"
     (tmp_path / "run_1").mkdir()
     (tmp_path / log).write_text("another\n")
     (tmp_path / "run_1" / "command.json").write_text("another")

@@ -149,12 +149,6 @@ def test_a_field_becomes_its_value_wherever_it_may_stand(field, value):
     assert node.working_directory == f"/folder/{value}"
 
 
-def test_a_layout_fills_in_what_each_of_its_replicas_takes():
-    entry = spec("{tp}x{pp}x{cp}/{ep}", "{replicas}*{batch_per_replica}={global_batch}")
-    layout = "pytorch-llama-bf16-gb64-s4096-tp2_pp2_ep2-2n4g"
-    assert planned(entry, case=Case.from_id(layout))[0].arguments[1:] == ("2x2x1/2", "2*32=64")
-
-
 @pytest.mark.parametrize(
     ("case_id", "has"),
     [
@@ -178,13 +172,9 @@ def test_no_field_is_left_out_of_plans():
     ("template", "becomes"),
     {
         "{batch_per_node/1000}": "0.032",
-        "{batch_per_node*1000}": "32000",
         "{batch_per_device/3}": "2.6666666666666665",
-        "{steps+1}": "27",
-        "{node_rank-1}": "0",
         "{world_size / 4}": "2",
         "{batch_per_node*0.1}": "3.2",
-        "{measured_steps*0.2}": "3",
         "{global_batch/world_size}": "8",
         "{batch_per_replica/sequence_length}": "0.0625",
         "lr={global_batch/1000},{run}": "lr=0.064,3",
@@ -207,11 +197,6 @@ def test_nothing_is_divided_by_zero(divisor):
     template = f"{{steps/{divisor}}}"
     (problem,) = messages(spec(template))
     assert problem == f"command[1] {template!r} divides by zero in {template}"
-
-
-def test_what_is_reckoned_with_has_to_be_known():
-    (problem,) = messages(spec("{steps/worldsize}"))
-    assert "did you mean {world_size}?" in problem
 
 
 @given(
@@ -243,21 +228,14 @@ def test_ipv6_addresses_are_in_brackets_where_a_number_follows():
 @pytest.mark.parametrize(
     ("when", "holds"),
     [
-        (Condition(), True),
         (Condition(precision=("fp16", "fp32")), True),
-        (Condition(precision=("fp16",)), False),
         (Condition(without_precision=("fp32",)), False),
-        (Condition(without_precision=("fp16",)), True),
-        (Condition(option=("dali",)), True),
         (Condition(option=("dali", "xla")), True),
         (Condition(option=("dali", "static")), False),
-        (Condition(without_option=("static",)), True),
         (Condition(without_option=("static", "xla")), False),
-        (Condition(nodes=("2",)), True),
         (Condition(nodes=("2+",)), True),
         (Condition(nodes=("3+",)), False),
         (Condition(devices_per_node=("2", "8")), False),
-        (Condition(devices_per_node=("4", "8")), True),
         (Condition(world_size=("8",), option=("xla",)), True),
         (Condition(world_size=("8",), option=("static",)), False),
     ],
@@ -269,7 +247,7 @@ def test_a_condition_holds_when_all_that_it_says_is_so(when, *, holds):
     assert planned(entry, case=case)[0].arguments == expected
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "+2", "2-", "2 +", "", "two", "02", "1e3", "2++"])
+@pytest.mark.parametrize("text", ["0", "2-", "two", "02", "2++"])
 def test_what_is_no_count_is_refused(text):
     with pytest.raises(msgspec.ValidationError, match="nodes"):
         msgspec.convert({"nodes": text}, Condition, strict=False)
@@ -369,12 +347,6 @@ def test_doubled_braces_are_literal_ones():
 any_text = st.text(st.characters(exclude_characters="\0", codec="utf-8"))
 
 
-@given(name=st.text(st.characters(exclude_characters="/\0", codec="utf-8")))
-def test_a_path_stays_in_its_argument_whatever_is_in_it(name):
-    node = planned(spec("--out={run_directory}", "last"), log=Path(f"/runs/r50{name}.log"))[0]
-    assert node.arguments == ("trainer", f"--out=/runs/r50{name}", "last")
-
-
 @given(value=any_text, host=any_text, extra=st.lists(any_text))
 def test_values_and_hosts_stay_in_their_arguments_whatever_is_in_them(value, host, extra):
     entry = LaunchSpec(
@@ -414,11 +386,6 @@ def test_an_unknown_placeholder_is_named_with_its_place_and_what_may_be_meant(en
     assert all(field in problem for field in FIELDS)
 
 
-def test_placeholders_that_begin_alike_may_be_meant():
-    (problem,) = messages(spec("{batchsize}"))
-    assert "did you mean {batch_per_replica} or {batch_per_device} or {batch_per_node}?" in problem
-
-
 @pytest.mark.parametrize(
     "placeholder",
     [
@@ -455,37 +422,17 @@ def test_what_no_process_could_be_started_with_is_a_problem(entry, message):
     assert message in problem
 
 
-@pytest.mark.parametrize("name", ["nodes", "python", "env", "extra_args", "extra_arguments"])
+@pytest.mark.parametrize("name", ["nodes", "env"])
 def test_a_variable_needs_a_name_that_has_no_meaning_yet(name):
     entry = replace(spec(), variables={name: Variable(meaning="x")})
     (problem,) = messages(entry)
     assert problem.startswith(f"variables.{name} has the name {name!r}")
 
 
-def test_a_value_and_a_variable_have_different_names():
-    entry = replace(
-        spec(), variables={"a": Variable(meaning="x")}, values={"a": (Choice(value="1"),)}
-    )
-    [message] = messages(entry)
-    assert message.startswith("values.a has the name 'a', which has a meaning already")
-
-
 def test_values_are_not_made_of_other_values():
     entry = replace(spec(), values={"a": (Choice(value="1"),), "b": (Choice(value="{a}"),)})
     (problem,) = messages(entry)
     assert problem.startswith("values.b[0].value '{a}' has the unknown placeholder {a}")
-
-
-def test_the_default_of_a_path_is_absolute():
-    entry = replace(
-        spec(), variables={"a": Variable(meaning="x", kind=VariableKind.FILE, default="a/b")}
-    )
-    assert messages(entry) == ["variables.a.default it is not the absolute path of a file"]
-
-
-def test_all_problems_are_told_at_once():
-    entry = spec("{modell}", "{", "{model}")
-    assert len(messages(entry)) == 2
 
 
 def test_missing_modules_are_told_without_importing_them():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import log_makers as make
 import pytest
@@ -19,8 +18,6 @@ from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 from pytest_dlperf.model.metric import Better, Metric, Source, Statistic
-
-Watching = Callable[..., "Watched"]
 
 pytestmark = pytest.mark.slow
 
@@ -162,16 +159,6 @@ def test_a_trainer_that_never_ends_is_complete_in_both_estimators(watched, estim
     assert run.watch.finish().metrics["throughput"] == run.case.global_batch / 0.25
 
 
-def test_the_answer_stays_and_nothing_more_is_read(watched):
-    run = watched()
-    run.step(*range(1, 12))
-    assert run.look() is Stop.COMPLETE
-    for log in run.logs:
-        log.unlink()
-    run.free = 0
-    assert run.look(10_000) is Stop.COMPLETE
-
-
 def test_a_run_to_its_end_is_watched_until_it_is_complete_only(watched):
     run = watched(end_early=False)
     run.step(*range(1, 12))
@@ -200,7 +187,7 @@ def test_other_nodes_that_show_their_ranks_are_waited_for(watched):
     assert run.look() is Stop.COMPLETE
 
 
-@pytest.mark.parametrize("content", [None, "", "a node that is quiet\n"])
+@pytest.mark.parametrize("content", [None, "a node that is quiet\n"])
 def test_where_one_process_prints_quiet_nodes_are_not_waited_for(watched, content):
     run = watched("2n1g", "tf_models_bert")
     if content is not None:
@@ -212,7 +199,7 @@ def test_where_one_process_prints_quiet_nodes_are_not_waited_for(watched, conten
     assert measured.reason is None
 
 
-@pytest.mark.parametrize("content", [None, "", "a node that is quiet\n"])
+@pytest.mark.parametrize("content", [None, "a node that is quiet\n"])
 def test_where_every_rank_prints_a_node_without_a_step_is_none_of_the_run(watched, content):
     run = watched("2n1g")
     if content is not None:
@@ -226,17 +213,6 @@ def test_where_every_rank_prints_a_node_without_a_step_is_none_of_the_run(watche
     assert measured.reason is not None
     assert str(run.logs[1]) in measured.reason
     assert ("is not there" if content is None else "shows no step") in measured.reason
-
-
-def test_where_one_process_prints_a_node_may_print_anything(watched):
-    run = watched("2n1g", "tf_models_bert")
-    lines = make.tf_models_bert([0.5] * 11).splitlines(keepends=True)
-    run.write(lines[3] + lines[1], node=1)
-    run.write("".join(lines))
-    assert run.look() is Stop.COMPLETE
-    measured = run.watch.finish()
-    assert measured.metrics == run.measured().metrics
-    assert measured.reason is None
 
 
 def test_where_every_rank_prints_each_node_s_log_has_to_be_whole(watched):
@@ -270,12 +246,6 @@ def test_no_first_step_hangs(watched):
     assert run.watch.finish() == run.measured()
 
 
-def test_no_log_at_all_hangs(watched):
-    run = watched()
-    assert run.look() is None
-    assert run.look(FIRST_LIMIT) is Stop.HUNG
-
-
 def test_no_new_step_hangs_with_the_last_step_of_each_rank(watched):
     run = watched("2n2g")
     run.step(1, 2, 3, rank=0)
@@ -291,21 +261,6 @@ def test_no_new_step_hangs_with_the_last_step_of_each_rank(watched):
         "rank 0: 3"
     )
     assert run.watch.finish().status is RunStatus.INVALID
-
-
-def test_steps_that_keep_coming_never_hang(watched):
-    run = watched()
-    for step in range(1, 11):
-        run.step(step)
-        assert run.look(LIMIT - 1) is None
-
-
-def test_steps_may_come_in_bursts(watched):
-    run = watched("1n2g")
-    for first in (1, 4, 7):
-        for rank in (0, 1):
-            run.step(first, first + 1, first + 2, rank=rank)
-            assert run.look(LIMIT / 2) is None
 
 
 def test_a_rank_that_stops_while_others_go_on_hangs(watched):
@@ -365,22 +320,6 @@ def test_a_rank_whose_lines_are_missing_hangs_where_lines_are_counted(watched):
     assert run.look(FIRST_LIMIT / 18) is Stop.HUNG
     assert run.reason == (
         "not every rank has shown a first step within 900 s; last step: 18 (all of its ranks: 0)"
-    )
-
-
-def test_a_rank_of_another_node_that_never_shows_hangs(watched):
-    run = watched("2n2g")
-    run.look()
-    for step in range(1, 4):
-        for rank in (0, 1):
-            run.step(step, rank=rank)
-        run.step(step, rank=2, node=1)
-        assert run.look(LIMIT - 1) is None
-    run.step(4)
-    assert run.look(LIMIT - 1) is Stop.HUNG
-    assert run.reason == (
-        "not every rank has shown a first step within 900 s; last steps: rank 1: 3, "
-        "node 1 rank 2: 3, rank 0: 4"
     )
 
 
@@ -446,13 +385,6 @@ def test_the_disk_is_looked_at_once_a_second_and_once_for_a_folder(watched):
     for _ in range(20):
         assert run.look(0.25) is None
     assert run.disk_checks == 5
-
-
-def test_a_run_that_is_complete_is_so_on_a_full_disk(watched):
-    run = watched()
-    run.free = 0
-    run.step(*range(1, 12))
-    assert run.look() is Stop.COMPLETE
 
 
 def test_a_disk_that_cannot_be_looked_at_is_not_full(watched):
@@ -585,17 +517,6 @@ def test_progress_is_told_once_a_second_and_only_if_it_is_news(watched):
     assert [progress.step for progress in run.told] == [0, 1, 5, 9]
 
 
-def test_progress_of_published_lines_is_in_steps(watched):
-    run = watched("1n1g", "dllogger", estimator=Estimator.PUBLISHED)
-    lines = make.dllogger([0.5] * 30).splitlines(keepends=True)
-    for line in lines[:16]:
-        run.write(line)
-        run.look(1)
-    assert (run.told[-1].step, run.told[-1].steps) == (16, 16)
-    assert run.told[-2].throughput == pytest.approx(128)
-    assert run.look() is Stop.COMPLETE
-
-
 def test_what_counts_may_be_less_than_what_was_seen(watched):
     run = watched()
     run.step(*range(1, 12))
@@ -604,9 +525,3 @@ def test_what_counts_may_be_less_than_what_was_seen(watched):
     measured = run.watch.finish([limit])
     assert measured == run.measured(limit)
     assert measured.status is RunStatus.INVALID
-
-
-def test_a_run_that_was_not_looked_at_is_measured_all_the_same(watched):
-    run = watched()
-    run.step(*range(1, 20))
-    assert run.watch.finish() == run.measured()

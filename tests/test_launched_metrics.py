@@ -30,20 +30,6 @@ def test_a_number_that_is_printed_at_the_end_is_waited_for(suite):
     assert run.metrics["peak_memory"] == 512
 
 
-def test_every_node_is_asked(suite):
-    tiny = TinySystem(suite, keys=["metrics:", PEAK % "over: run, node: last, better: lower"])
-    tiny.behave("0.01 peak-512")
-    assert launched(suite, TWO_NODES).metrics["peak_memory"] == 512
-
-
-def test_a_training_that_prints_no_such_number_is_measured_all_the_same(suite):
-    TinySystem(suite, keys=["metrics:", PEAK % "over: run, better: lower"])
-    run = launched(suite)
-    assert run.status is RunStatus.OK
-    assert run.metrics["throughput"] == pytest.approx(400, rel=1e-4)
-    assert "/1n1g/mlp_b4_fp32_1.log: no match" in run.missing["peak_memory"]
-
-
 def test_a_loss_that_does_not_fall_ends_a_case(suite):
     TinySystem(suite, keys=["metrics:", "  loss: {record: 'loss=(?P<value>.+)', sanity: falls}"])
     run = launched(suite)
@@ -70,20 +56,13 @@ def test_what_follows_from_steps_and_clock_is_recorded(suite):
     ("device", "precision", "peak"),
     [
         ("Tesla V100-SXM2-16GB", "fp16", 125),
-        ("NVIDIA A100-SXM4-80GB", "bf16", 312),
         ("NVIDIA A100 80GB PCIe", "tf32", 156),
         ("NVIDIA H100 80GB HBM3", "fp8", 1978.9),
-        ("NVIDIA H100 PCIe", "bf16", 756),
-        ("NVIDIA H200", "bf16", 989.4),
         ("NVIDIA H20", "bf16", None),
-        ("NVIDIA L40S", "bf16", 362),
-        ("AMD Instinct MI300X", "bf16", 1307.4),
         ("AMD gfx942 (0x74a1)", "bf16", 1307.4),
-        ("TPU v5e", "bf16", 197),
         ("tpu 0x0063", "bf16", 197),
         ("Tesla V100-SXM2-16GB", "bf16", None),
         ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", "bf16", None),
-        ("AMD gfx942 (0x74a1) CPX/NPS4", "bf16", None),
         ("NVIDIA A100-SXM4-40GB + NVIDIA T400 4GB", "bf16", None),
         (None, "bf16", None),
     ],

@@ -42,12 +42,6 @@ def tool(folder, name, body):
     return str(file)
 
 
-def test_the_local_one_runs_the_program_itself():
-    local = LocalLauncher()
-    assert local.command(hosts("a")[0], PROGRAM) == PROGRAM
-    assert local.python == sys.executable
-
-
 def test_names_of_this_machine_get_its_loopback_address_unless_another_was_declared():
     given = [
         *hosts(f"localhost,{socket.gethostname()},elsewhere"),

@@ -34,18 +34,6 @@ def test_each_case_is_launched_once_per_session(suite, workers):
     assert {case["metrics"]["throughput"]["verdict"] for case in judged.values()} == {"no_baseline"}
 
 
-def test_the_reference_of_a_speedup_is_launched_when_it_was_not_selected(suite):
-    tiny = TinySystem(suite)
-
-    _, results = suite.judge("-k", "speedup and tiny and 2n1g", cluster="local")
-
-    assert {line.split()[0] for line in tiny.starts()} == {"1n1g", "2n1g"}
-    assert [case["id"] for case in results["cases"]] == ["tiny-mlp-fp32-b4-2n1g"]
-    assert results["cases"][0]["metrics"]["speedup"]["median"] == pytest.approx(
-        2 * 2**0.5, rel=1e-4
-    )
-
-
 def test_logs_lie_in_the_benchmark_s_tree_and_can_be_judged_again(suite):
     TinySystem(suite)
     runs = suite.path / "night"
@@ -74,22 +62,6 @@ def test_logs_lie_in_the_benchmark_s_tree_and_can_be_judged_again(suite):
         del found["first_step_time"], expected["first_step_time"]
         assert found == expected
     assert read["ignored_logs"] == []
-
-
-def test_a_trainer_that_dies_in_training_has_failed(suite):
-    tiny = TinySystem(suite)
-    tiny.behave("0.01 die-at-6")
-
-    result, results = suite.judge("-k", "throughput and tiny and 1n1g", cluster="local")
-
-    assert result.ret == 1
-    case = results["cases"][0]
-    assert case["metrics"]["throughput"]["verdict"] == "failed"
-    run = case["measurement"]["runs"][0]
-    assert (run["status"], run["metrics"]) == ("failed", {})
-    assert "exit code 7 on node 0" in run["reason"]
-    assert "the trainer ran out of luck" in run["reason"]
-    result.stdout.fnmatch_lines(["failed*: throughput; *"])
 
 
 def test_a_trainer_that_stops_early_without_an_error_is_invalid(suite):
@@ -136,12 +108,6 @@ def test_runs_work_where_the_cluster_says_and_leave_nothing(suite):
     nodes = json.loads(record.read_text(encoding="utf-8"))["nodes"]
     assert {Path(node["working_directory"]).parents[1] for node in nodes} == {disk}
     assert list(disk.iterdir()) == []
-
-
-def test_the_number_of_repeats_can_be_chosen(suite):
-    tiny = TinySystem(suite)
-    suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-repeats", "2")
-    assert tiny.starts() == ["1n1g 0 1", "1n1g 0 2"]
 
 
 @pytest.mark.slow

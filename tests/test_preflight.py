@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -141,22 +140,6 @@ def test_a_folder_that_is_not_on_a_host_is_a_fault_of_that_host(suite, over_ssh)
     assert notes[without].startswith(f"data: there is no folder '{disk}/data'")
 
 
-def test_two_systems_may_find_different_faults_with_a_host(suite, over_ssh):
-    TinySystem(suite, topologies=["1n1g"], launch=["requires_modules: [no_such_frame]"])
-    file = suite.path / "bench_tests" / "systems" / "own.yaml"
-    text = file.read_text(encoding="utf-8")
-    other = text.replace("model: mlp", "model: cnn").replace("no_such_frame", "no_such_wheel")
-    suite.system_file(other, "other.yaml")
-    result = suite.run("-k", "throughput and tiny", *ONCE)
-    assert result.ret == 1
-    notes = host_notes(result)
-    assert set(notes) == set(over_ssh.names)
-    for note in notes.values():
-        assert "has no module no_such_frame" in note
-        assert "has no module no_such_wheel" in note
-        assert "--dlperf-set SYSTEM.python=" in note
-
-
 def test_a_python_that_is_not_there_is_a_fault(suite, over_ssh):
     """Both that of the trainer and that which supervises a run."""
     tiny = TinySystem(suite, topologies=["1n1g"])
@@ -190,26 +173,6 @@ def test_what_a_trainer_s_python_says_is_told_without_secrets(tmp_path):
         lock="",
     ).values()
     assert "no ftp://me:***@hub" in str(report.fault)
-
-
-def test_a_host_that_never_answers_is_passed_over(suite, over_ssh, monkeypatch):
-    """It takes connections and says nothing, for as long as anybody waits."""
-    tiny = TinySystem(suite, topologies=["1n1g"])
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        configuration = suite.path / "ssh_config"
-        configuration.write_text(
-            f"Host silent\n    HostName 127.0.0.1\n    Port {silent.getsockname()[1]}\n"
-            f"Match all\nInclude {over_ssh.folder}/ssh_config\n",
-            encoding="utf-8",
-        )
-        monkeypatch.setenv("DLPERF_SSH", f"ssh -F {configuration} -oConnectTimeout=2")
-        result = suite.run(
-            "-k", "throughput and tiny", *ONCE, "--dlperf-hosts", f"silent,{over_ssh.names[0]}"
-        )
-    assert result.ret == 0
-    assert [line.split()[3] for line in tiny.hosts()] == [over_ssh.names[0]]
-    assert set(host_notes(result)) == {"silent"}
-    assert "timed out" in host_notes(result)["silent"]
 
 
 class Slow(Launcher):
