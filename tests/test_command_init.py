@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -467,3 +468,10 @@ def test_a_folder_may_be_named_and_made(project):
     given = ["--command", "torchrun train.py"]
     assert main(["init", "new/place", *given]) == 0
     assert written(project / "new/place").id == "pytorch-place"
+
+
+def test_any_argument_stands_in_the_file_as_it_was_typed(project):
+    arguments_given = ["a\nb", "it's", "\x01", "null", "- x: y"]
+    command = shlex.join(["torchrun", "train.py", *arguments_given])
+    assert main(["init", "--command", command]) == 0
+    assert list(arguments(written(project))[-6:-1]) == arguments_given

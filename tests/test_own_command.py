@@ -56,6 +56,12 @@ from pytest_dlperf.survey.own_command import read_command
         ),
         ("python train.py data.batch_size=4", "python", 1, 1, None),
         ("bash train.sh 4", "", 1, None, ["bash", "train.sh", "4"]),
+        ("python -X dev -W ignore train.py", "python", 1, 1, ["train.py"]),
+        ("python -Wignore -m own.train --lr 1", "python", 1, 1, ["-m", "own.train", "--lr", "1"]),
+        (
+            "srun --nodes 2 --ntasks-per-node 8 --exclusive python -X dev train.py",
+            *("python", 2, 8, ["train.py"]),
+        ),
     ],
 )
 def test_launchers_are_taken_off(text, launcher, nodes, devices, arguments):
@@ -123,6 +129,8 @@ def test_the_precision_is_known_by_its_names(argument, precision):
         ("cd x && python train.py", "needs a shell"),
         ("torchrun --nproc-per-node 2", "names no script"),
         ("A=1", "names no program"),
+        ("srun --nodes 2", "names no program"),
+        ("python -c 'import train'", "names no script"),
         ("python 'train.py", "No closing quotation"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -36,7 +37,8 @@ class FirstSystem(Struct, frozen=True, kw_only=True):
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
-        yield from (f"# {comment}" for comment in self.comments)
+        for comment in self.comments:
+            yield "# " + "".join(each if each.isprintable() else " " for each in comment)
         if {path.split(".", maxsplit=1)[0] for path in self.unsure} & {*self.keys, *self.case}:
             yield "# Where it says ?, look again."
         for key, value in self.keys.items():
@@ -80,7 +82,7 @@ def written(value: Any) -> str:
     text = str(value)
     if _BARE.fullmatch(text) and (text == "none" or text.lower() not in _WORDS):
         return text
-    return "'" + text.replace("'", "''") + "'"
+    return "'" + text.replace("'", "''") + "'" if text.isprintable() else json.dumps(text)
 
 
 def window_keys(window: Window) -> dict[str, int]:

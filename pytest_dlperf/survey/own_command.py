@@ -13,7 +13,7 @@ from pytest_dlperf.formats.meanings import vocabulary
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
 
 _SHELL: Final = re.compile(r"[|&;<>`]|\$\(")
@@ -77,6 +77,15 @@ _LAUNCHERS: Final[Mapping[str, _Launcher]] = {
     ),
 }
 
+_SRUN_FLAGS: Final = frozenset(
+    (
+        *("-E", "-K", "-k", "-l", "-O", "-Q", "-s", "-u", "-v", "-X", "-Z"),
+        *("--contiguous", "--disable-status", "--exact", "--exclusive", "--kill-on-bad-exit"),
+        *("--label", "--no-kill", "--overcommit", "--overlap", "--oversubscribe", "--pty"),
+        *("--quiet", "--spread-job", "--unbuffered", "--use-min-nodes", "--verbose"),
+    )
+)
+_PYTHON_FLAGS: Final = frozenset(f"-{letter}" for letter in "bBdEhiIOPqsSuvVx")
 _WAYS: Final = ("tp", "pp", "cp", "ep")
 _HERE: Final = ("devices_per_node", "nodes")
 """What a script may be told of nodes, whose launcher says it as well or not at all."""
@@ -149,15 +158,31 @@ def read_command(text: str) -> OwnCommand:
 
 
 def _without_srun(words: list[str], command: OwnCommand) -> list[str]:
-    """Leave out ``srun`` with its options: sessions start programs on nodes by themselves."""
+    """Leave out ``srun``, and take what it says of nodes: sessions start programs by themselves."""
     if not words or _name(words[0]) != "srun":
         return words
-    rest = words[1:]
-    while rest and rest[0].startswith("-"):
-        has_value = rest[0].startswith("-") and "=" not in rest[0] and not rest[0].startswith("--")
-        rest = rest[2:] if has_value and len(rest[0]) == 2 else rest[1:]  # noqa: PLR2004 - as in -N 4
+    options, rest = _without_options(words[1:], _SRUN_FLAGS)
+    said = {before.rstrip("="): value for _, before, value in _options(options)}
+    command.nodes = _count(said.get("-N") or said.get("--nodes")) or 1
+    tasks = _count(said.get("--ntasks-per-node")) or 1
+    if tasks > 1:
+        command.devices_per_node = tasks
+        command.notes.append(
+            f"srun starts {tasks} processes on a node, a session one: torchrun in front of the "
+            "script starts one for each device"
+        )
     command.notes.append("srun is left out: inside an allocation a session starts the nodes itself")
     return rest
+
+
+def _without_options(words: list[str], flags: Container[str]) -> tuple[list[str], list[str]]:
+    """Split words into the options in front, with their values, and what follows."""
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        word = words[at]
+        is_joined = "=" in word or (word[1] != "-" and len(word) > 2)  # noqa: PLR2004 - as in -N4
+        at += 1 if is_joined or word in flags else 2
+    return words[:at], words[at:]
 
 
 def _launcher(words: list[str], command: OwnCommand) -> list[str]:
@@ -166,9 +191,15 @@ def _launcher(words: list[str], command: OwnCommand) -> list[str]:
     rest = words[1:]
     if program.startswith("python"):
         command.launcher = "python"
-        while rest and rest[0] in ("-u", "-O", "-B"):
-            rest.pop(0)
-        if rest[:1] == ["-m"] and len(rest) > 1:
+        # Its module stands behind -m, which is the last of its own options.
+        own = rest[: rest.index("-m")] if "-m" in rest else rest
+        options, behind = _without_options(own, _PYTHON_FLAGS)
+        rest = rest[len(options) :]
+        if any(one.startswith("-c") for one in options):
+            raise UsageError(f"--command: {command.text!r} names no script; put its code into one")
+        if set(options) - {"-u"}:
+            command.notes.append(f"Python's own options are left out: {' '.join(options)}")
+        if not behind and rest[:1] == ["-m"] and len(rest) > 1:
             program, behind = rest[1], rest[2:]
             if not _launcher_of(program):
                 command.script = program
@@ -214,8 +245,7 @@ def _launcher_options(words: list[str], command: OwnCommand) -> list[str]:
             command.arguments.append(_literal(words.pop(0)))
         if name in ("m", "module"):
             break
-    nodes = said.get(launcher.nodes, "1").rpartition(":")[2]
-    command.nodes = int(nodes) if nodes.isdigit() and int(nodes) else 1
+    command.nodes = _count(said.get(launcher.nodes, "").rpartition(":")[2]) or command.nodes
     if command.launcher == "accelerate":
         world = said.get("num_processes", "")
         per_node = str(int(world) // command.nodes) if world.isdigit() else ""
@@ -224,7 +254,7 @@ def _launcher_options(words: list[str], command: OwnCommand) -> list[str]:
         listed = said.get("devices", said.get("gpus", ""))  # of Paddle, by number
         default = str(len(listed.split(","))) if listed else default
         per_node = said.get(launcher.per_node, default)
-    command.devices_per_node = int(per_node) if per_node.isdigit() and int(per_node) else None
+    command.devices_per_node = _count(per_node)
     return words
 
 
@@ -287,8 +317,8 @@ def _told_of_nodes(
     found = {name: _first(options, name) for name in _HERE}
     counts = {name: int(options[at][2] or 1) for name, at in found.items() if at is not None}
     if command.launcher == "python":
-        command.devices_per_node = counts.get("devices_per_node", 1)
-        command.nodes = counts.get("nodes", 1)
+        command.devices_per_node = counts.get("devices_per_node", command.devices_per_node or 1)
+        command.nodes = counts.get("nodes", command.nodes)
     known = {"devices_per_node": command.devices_per_node, "nodes": command.nodes}
     return {name: at for name, at in found.items() if counts.get(name) == known[name]}
 
@@ -330,6 +360,10 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
             at += 1
         else:
             yield name if word.startswith("-") else "", word, None
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() and int(text) else None
 
 
 def _name(word: str) -> str:
