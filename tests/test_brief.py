@@ -57,55 +57,6 @@ FAILED = explained(
 )
 
 
-def test_a_gain_says_what_came_with_it():
-    gain = moved_case(case_id(1), 9.9, verdict=Verdict.IMPROVED)
-    text = tell(make.session(gain)).text
-    assert "--step-delay-ms: accepted not set, tonight 1000, came with the gain" in text
-
-
-def test_a_single_loss_is_told_in_full():
-    brief = tell(
-        make.session(moved_case(case_id(1), -9.9), *GOOD, environment=SURROUNDINGS),
-        page="https://ours.example/night.html",
-    )
-
-    assert brief.subject == (
-        f"dlperf office: 1 of 3 cases got slower since Tuesday, -9.9 %: {case_id(1)}"
-    )
-    assert brief.text == (
-        "office, Friday 2026-11-20\n"
-        "to do: look first at --step-delay-ms: it came with the loss, nothing else\n"
-        "\n"
-        f"regressed -9.9 % since Tuesday: {case_id(1)}\n"
-        "  throughput 901.00 images/s, reference 1000.00\n"
-        "  since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, "
-        "commit 9f8e7d6, 4 nights ago\n"
-        "  --step-delay-ms: accepted not set, tonight 1000, came with the loss\n"
-        "  software torch: accepted 2.12, last good 2.13, tonight 2.14\n"
-        "  reference accepted by Ana Diaz on Tuesday 2026-11-03, commit abcdef1: the new loader\n"
-        "\n"
-        "page: https://ours.example/night.html\n"
-        f"CI run: {RUN}\n"
-        "commit: 1a2b3c4"
-    )
-    assert brief.markdown == (
-        "**office, Friday 2026-11-20: 1 of 3 cases got slower since Tuesday, -9.9 %.**\n"
-        "\n"
-        "**to do**: look first at `--step-delay-ms`: it came with the loss, nothing else\n"
-        "\n"
-        f"- **regressed -9.9 % since Tuesday**: `{case_id(1)}`\n"
-        "  - throughput 901.00 images/s, reference 1000.00\n"
-        "  - since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, commit "
-        "9f8e7d6, 4 nights ago\n"
-        "  - `--step-delay-ms`: accepted not set, tonight `1000`, **came with the loss**\n"
-        "  - `software torch`: accepted `2.12`, last good `2.13`, tonight `2.14`\n"
-        "  - reference accepted by Ana Diaz on Tuesday 2026-11-03, commit abcdef1: the new "
-        "loader\n"
-        "\n"
-        f"[page](https://ours.example/night.html) · [CI run]({RUN}) · commit `1a2b3c4`"
-    )
-
-
 def test_cases_that_share_metric_age_and_cause_are_told_together():
     hosts = Difference(kind=DifferenceKind.HOSTS, name="hosts", accepted="a", tonight="b")
     cases = [moved_case(case_id(n), -9.8 - n / 10) for n in range(1, 12)]
@@ -154,7 +105,7 @@ def test_another_night_or_another_cause_is_told_apart_and_the_worst_comes_first(
             f"{case_id(4)}, {case_id(1)}"
         ),
     ]
-    assert "  run 1: exited with 3\n" in brief.text
+    assert "  reason run 1: exited with 3\n" in brief.text
 
 
 def test_other_metrics_of_a_case_are_named_beside_the_worst():
@@ -162,7 +113,7 @@ def test_other_metrics_of_a_case_are_named_beside_the_worst():
         Verdict.REGRESSED, metric=make.MEMORY, measured=106, accepted=100, difference_percent=6.0
     )
     brief = tell(make.session(make.with_judgement(moved_case(case_id(1), -9.9), memory)))
-    assert "reference 1000.00; also peak_memory +6.0 %\n" in brief.text
+    assert brief.text.endswith("  also peak_memory +6.0 %")
 
 
 def test_what_alarms_nobody_has_a_line_each_below():

@@ -17,9 +17,9 @@ from pytest_dlperf.model.commits import Checkout, Commit, CommitRange, Repositor
 from pytest_dlperf.node.checkouts import find_checkouts
 from pytest_dlperf.node.probe import look
 from pytest_dlperf.notices.brief import notice_of
-from pytest_dlperf.report.explanation_words import commit_texts
 from pytest_dlperf.report.html.page import html_page
 from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.words import commit_texts
 
 FORGE = Repository(address="https://github.com/lab/models", commits="commit")
 

@@ -11,12 +11,11 @@ from pytest_dlperf.history.companions import weighed
 from pytest_dlperf.model.judgement import (
     Companion,
     Decision,
-    Explanation,
     Judgement,
     Verdict,
 )
 from pytest_dlperf.model.metric import RuleName, builtin_metrics
-from pytest_dlperf.report.explanation_words import probed_line
+from pytest_dlperf.report.words import probes
 
 PROBE = """\
 framework: probe
@@ -210,7 +209,7 @@ def test_a_probe_that_hangs_where_the_training_hangs_is_blamed():
     training = Judgement(metric=THROUGHPUT, verdict=Verdict.HUNG)
     found = weighed(training, [probe("compute", 0), hung])
     assert [one.is_blamed for one in found] == [False, True]
-    assert probed_line(Explanation(companions=found)) == (
+    assert str(probes(found)) == (
         "on the same hosts probe-network-4n1g hung (no end within 60 s): the network; "
         "compute probe is as ever"
     )

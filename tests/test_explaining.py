@@ -19,10 +19,14 @@ from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.results import parse_time
-from pytest_dlperf.report.explanation_words import since_line
+from pytest_dlperf.report.words import onset
 
 GOOD, BAD = 400.0, 380.0
 SERIES = Series.of(Case.from_id(CASE), METRIC, cluster="local", estimator="steady")
+
+
+def onset_of(found, tonight):
+    return {label: str(text) for label, text in onset(found, tonight)}
 
 
 def verdict_on(level, verdict):
@@ -161,7 +165,7 @@ def test_nights_count_by_the_days_that_the_reader_sees(file, before, tonight):
     found = explained(file, 0, baseline=accepted(-60), started=tonight)
     assert since(found) == (tonight, before)
     assert found.nights == 1
-    assert since_line(found, tonight).endswith(", 1 night ago")
+    assert onset_of(found, tonight)["last good"].endswith(", 1 night ago")
 
 
 def test_a_number_accepted_by_a_clock_ahead_is_no_earlier_night(file):
@@ -269,10 +273,11 @@ def test_the_last_good_night_lies_before_those_that_were_red(file, level, verdic
     found = explained(file, 4, verdict_on(level, verdict), baseline=accepted(0))
     assert since(found) == (night(4), night(1))
     assert (found.red_since.at, found.nights) == (night(2), 3)
-    assert since_line(found, night(4)) == (
-        "new tonight, Monday 2026-01-05, commit tonights; was red since Saturday 2026-01-03; "
-        "last good Friday 2026-01-02, commit c1, 3 nights ago"
-    )
+    assert onset_of(found, night(4)) == {
+        "since": "tonight, Monday 2026-01-05, commit tonights",
+        "red since": "Saturday 2026-01-03",
+        "last good": "Friday 2026-01-02, commit c1, 3 nights ago",
+    }
 
 
 def test_the_commits_of_the_suite_that_came_with_it_are_listed(file):
@@ -351,7 +356,7 @@ def test_what_passes_again_was_red(file):
     again = verdict_on(GOOD, Verdict.PASS)
     found = explained(file, 3, again, baseline=accepted(0))
     assert found is not None
-    assert since_line(found, night(3)) == "was red since Friday 2026-01-02"
+    assert onset_of(found, night(3)) == {"red since": "Friday 2026-01-02"}
     kept(file, {3: GOOD})
     assert explained(file, 4, again, baseline=accepted(0)) is None
 

@@ -19,8 +19,8 @@ from pytest_dlperf.history.triage import make_note, note_on
 from pytest_dlperf.model.judgement import Explanation, Note, Verdict
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.due import is_due
-from pytest_dlperf.report.explanation_words import since_line, subject
 from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.words import onset, subject
 from pytest_dlperf.results.file import read_results
 
 pytestmark = pytest.mark.in_process
@@ -153,11 +153,9 @@ def test_a_fault_is_known_until_the_day_of_its_note(file):
         assert found.note is not None
         judgement = make.judged(Verdict.REGRESSED, measured=BAD, difference_percent=-5.0)
         assert str(subject(judgement, found, night(day))).endswith(", known") is is_known
-        line = since_line(found, night(day))
+        said = {label: str(text) for label, text in onset(found, night(day))}
         over = "" if is_known else " (which is over)"
-        assert line.endswith(
-            f"; noted by Ana Diaz on Sunday 2026-01-04 until 2026-01-06{over}: #812"
-        )
+        assert said["noted"] == f"by Ana Diaz on Sunday 2026-01-04 until 2026-01-06{over}: #812"
 
 
 def test_a_note_that_is_over_says_nothing_of_a_later_fault(file):

@@ -6,10 +6,7 @@ import results_makers as make
 from bad_night import bad_night, nights_of
 from msgspec.structs import replace
 from published_session import (
-    PEAK_MEMORY,
     PLENTY,
-    STEP_TIME,
-    Happening,
     published,
     with_all_else,
     year_of_nights,
@@ -18,7 +15,6 @@ from published_session import (
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.results import IgnoredLog
 from pytest_dlperf.report.html.page import html_page
-from pytest_dlperf.report.session import night_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pages.needs_chromium]
 
@@ -71,28 +67,6 @@ def test_opens_from_a_file_and_fits(chromium, page_file, width, scheme):
         assert seen.nothing, seen
 
 
-@pytest.fixture(scope="module")
-def many_metrics(tmp_path_factory):
-    """A session with a metric of which less is better, and one that no test judges."""
-    happenings = {GREEDY: Happening(memory=1.06)}
-    results = published(happenings, declared=(PEAK_MEMORY, STEP_TIME))
-    file = tmp_path_factory.mktemp("metrics") / "page.html"
-    file.write_text(html_page(make.night(results, year_of_nights(results))), encoding="utf-8")
-    return file
-
-
-@pytest.mark.parametrize("width", [400, 800, 1280])
-def test_a_narrow_row_shows_the_metrics_that_are_bad(chromium, many_metrics, width):
-    with pages.opened(chromium, many_metrics, width=width) as (page, seen):
-        assert pages.width_beyond(page) == 0
-        row = page.locator("#cases tr.row", has=page.get_by_role("button", name=GREEDY, exact=True))
-        assert row.locator("td[data-name=peak_memory]").inner_text() == "15065 +6.0 %"
-        assert row.locator("td[data-name=throughput]").is_visible() is (width > 900)
-        pages.open_all(page)
-        assert pages.width_beyond(page) == 0
-        assert seen.nothing, seen
-
-
 def test_without_a_script_everything_is_there(chromium, page_file):
     with pages.opened(chromium, page_file, width=400, with_script=False) as (page, seen):
         assert len(rows(page)) == 115
@@ -102,18 +76,6 @@ def test_without_a_script_everything_is_there(chromium, page_file):
         assert page.locator("#filters").is_hidden()
         assert page.get_by_role("button").count() == 0
         assert pages.width_beyond(page) == 0
-        assert seen.nothing, seen
-
-
-def test_probes_are_filtered_by_their_axes_and_by_nothing_they_lack(chromium, tmp_path):
-    names = [f"nccl-tests-all_{kind}-1n8g" for kind in ("gather", "reduce")]
-    cases = [make.measured_case(name, 100.0, unit="GB/s") for name in names]
-    file = tmp_path / "page.html"
-    file.write_text(html_page(night_of(make.session(*cases))), encoding="utf-8")
-    with pages.opened(chromium, file) as (page, seen):
-        assert "any precision" not in page.locator("#filters").inner_text()
-        page.get_by_label("axis1").select_option("all_gather")
-        assert rows(page) == names[:1]
         assert seen.nothing, seen
 
 
@@ -210,12 +172,6 @@ CONTRAST = """() => {
   }
   return [...faint];
 }"""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_can_be_read(chromium, page_file, scheme):
-    with pages.opened(chromium, page_file, scheme=scheme) as (page, _):
-        assert page.evaluate(CONTRAST) == []
 
 
 @pytest.fixture(scope="module")

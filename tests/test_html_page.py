@@ -7,18 +7,16 @@ from html.parser import HTMLParser
 
 import pytest
 import results_makers as make
-from bad_night import ALIKE, GREEDY, bad_night, nights_of
+from bad_night import bad_night, nights_of
 from msgspec.structs import replace
 from published_session import PLENTY, Happening, published, with_all_else, year_of_nights
 
 from pytest_dlperf.history.series import CaseHistory, ChangePoint, Drift, Night
-from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, Better
 from pytest_dlperf.report.html.page import html_page
 from pytest_dlperf.report.html.render import render
-from pytest_dlperf.report.session import night_of
 
 pytestmark = pytest.mark.slow
 
@@ -126,19 +124,6 @@ def test_a_session_writes_its_page(suite, tmp_path):
     assert not page.all("tr", class_="pass")
 
 
-def test_says_in_a_line_what_became_of_the_session(whole):
-    assert whole.one("h1").text == (
-        "2 of 115 cases got slower; worst -6.4 %; 1 has no baseline; 3 gave no number"
-    )
-    worst, shifts, gains = whole.all("ol", class_="worst")
-    assert worst.text.count(SLOWER) == 1
-    assert shifts.text.startswith("≈")
-    assert gains.text.startswith("▲")
-    counts = [element.text for element in whole.all("a") if re.match(r"\S \d+ [a-z]", element.text)]
-    assert counts[:3] == ["✕ 1 failed", "! 1 invalid", "▼ 2 regressed"]
-    assert counts[-1] == "✓ 106 pass"
-
-
 def test_a_row_has_the_numbers_of_the_case(whole):
     assert whole.row(SLOWER) == (f"▼ regressed {SLOWER} 8750.19 -6.4 % 24.78 -6.5 %")
 
@@ -146,10 +131,10 @@ def test_a_row_has_the_numbers_of_the_case(whole):
 def test_a_case_tells_all_that_is_known(whole):
     text = whole.case(SLOWER).text
     for told in (
-        "spread of the runs 0.2 %",
-        "of the ideal 77.4 %",
+        "spread 0.2 %); higher is better",
+        "77.4 % of the ideal",
         "sequential: sees a loss of 2.2 % or more, 9 times out of 10",
-        "a loss that passes up to 2.0 %",
+        "a loss of up to 2.0 % passes",
         "r50_b128_fp32_5.log",
         "365 sessions since 2025-11-21",
         "commit 9f2c4e1: new driver 535.161.08",
@@ -203,10 +188,6 @@ def test_scaling_beside_the_ideal(whole):
     assert len(drawn) == len(whole.all("article"))
 
 
-def test_one_topology_is_no_scaling(plenty):
-    assert not page_of(only(plenty, SLOWER)).all("article")
-
-
 @pytest.mark.parametrize(
     "happening",
     [
@@ -225,12 +206,6 @@ def test_what_was_not_measured_or_judged_never_looks_good(happening):
     assert "good" not in page.one("div", class_="headline").attributes["class"].split()
     assert "pass" not in page.case(SLOWER).attributes["class"].split()
     assert "pass" not in page.one("h1").text
-
-
-def test_a_session_of_skipped_and_good_cases_is_not_all_good():
-    page = page_of(published({SLOWER: Happening(is_skipped=True)}))
-    assert page.one("h1").text == "114 of 115 cases pass; 1 was skipped"
-    assert "open" in page.one("div", class_="headline").attributes["class"].split()
 
 
 def changed(case_id, on):
@@ -252,40 +227,6 @@ def changed(case_id, on):
 def morning():
     results = bad_night()
     return page_of(results, histories=nights_of(results))
-
-
-def test_the_head_tells_how_much_since_when_what_differs_and_who_accepted(morning):
-    groups = [item.text for item in morning.all("li") if "class" in item.attributes]
-    groups = groups[: groups.index(next(text for text in groups if text.startswith("≈")))]
-    [slower] = [text for text in groups if text.startswith("▼") and SLOWER in text]
-    for told in (
-        "2 cases regressed -4.4 to -6.4 % since Tuesday throughput of",
-        "since Tuesday 2026-11-17, commit 1a2b3c4; last good Monday 2026-11-16, commit 77aa00b",
-        "4 nights ago",
-        "NCCL_ALGO: accepted not set, tonight Tree, came with the loss",
-        "accepted by Ana Perez on Sunday 2026-10-11, commit 9f2c4e1: new driver 535.161.08",
-    ):
-        assert told in slower, told
-    # The other case lost as much on the hosts that it always had.
-    assert "hosts:" not in slower
-    # What is new tonight comes first; then what failed, and the larger loss before the smaller.
-    order = [text.split()[1] for text in groups]
-    assert order == ["3", "no_baseline", "lost", "failed", "invalid", "2", "regressed"]
-    assert "regressed +6.0 % since Tuesday peak_memory of " + GREEDY in " ".join(groups)
-
-
-def test_a_dozen_cases_alike_are_one_entry_of_the_head():
-    results = bad_night()
-    first = of(results, ALIKE[0])
-    many = [
-        replace(first, case=Case.from_id(f"tensorflow-bert_base-fp16-b96-xla-{n}n8g"))
-        for n in range(1, 13)
-    ]
-    page = page_of(replace(results, cases=tuple(many)))
-    [entry] = [item for item in page.all("li") if "12 cases" in item.text]
-    assert "12 cases regressed -5.0 % tonight throughput of" in entry.text
-    assert "and 9 more" in entry.text
-    assert all(result.case.id in entry.text for result in many)
 
 
 def test_what_is_suspicious_stands_before_what_is_folded(morning):
@@ -322,17 +263,6 @@ def test_only_an_address_becomes_a_link(address):
     assert {e.attributes["href"][0] for e in page.all("a")} == {"#"}
 
 
-def test_a_case_says_what_differs_and_the_chart_since_when(morning):
-    text = morning.case(SLOWER).text
-    assert "environment NCCL_ALGO came with the loss not set not set Tree" in text
-    assert "software nccl 2.21.5 2.22.3 2.22.3" in text
-    marked = morning.all("tr", class_="came-with")
-    assert len(marked) == 3 + 3
-    assert "9348.17 images/s, by Ana Perez on Sunday 2026-10-11, commit 9f2c4e1" in text
-    assert "since Tuesday 2026-11-17" in text
-    assert "last good: Monday 2026-11-16" in text
-
-
 def test_the_head_tells_what_changed_in_the_last_weeks():
     results = published({})
     other, *_ = ids = [result.case.id for result in results.cases]
@@ -355,10 +285,6 @@ def test_the_head_tells_what_changed_in_the_last_weeks():
     many = told(*(changed(case_id, "2026-11-04") for case_id in ids))
     assert many.count("level changed") == len(ids)
     assert many.index("and ") < many.rindex("level changed")
-
-
-def test_a_good_session_says_so():
-    assert page_of(published({})).one("h1").text == "All 115 cases pass"
 
 
 def test_a_session_without_cases_has_a_page():
@@ -408,13 +334,6 @@ def test_shows_how_a_log_ends(tmp_path):
     assert "it is empty or cannot be read" in page.case(SLOWER).text
 
 
-def test_what_no_file_can_hold_is_shown_by_its_code(plenty):
-    name = "node\udcff\u202e\x00</script>"
-    text = html_page(night_of(replace(plenty, unfit_hosts={name: ("x",)})))
-    assert text.encode("utf-8")
-    assert "node\\udcff\\u202e\\x00&lt;/script&gt;" in text
-
-
 @pytest.mark.parametrize("log", ["runs/\ud800.log", "runs/\0.log"])
 def test_a_log_whose_name_no_file_can_have_is_shown_by_its_code(log):
     case = make.measured_case(SLOWER, 1.0, broken=[RunStatus.FAILED], verdict=Verdict.FAILED)
@@ -443,12 +362,6 @@ def test_only_the_pages_own_script_and_style_may_run(whole):
 def test_a_template_may_not_write_what_is_not_there():
     with pytest.raises(Exception, match="sentence"):
         render()
-
-
-def test_stays_small_with_a_year_of_nights(plenty):
-    histories = year_of_nights(plenty)
-    assert len(plenty.cases) == 115
-    assert len(html_page(make.night(plenty, histories)).encode()) < 2_000_000
 
 
 def test_of_three_years_of_nights_the_last_are_drawn(plenty):

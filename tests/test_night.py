@@ -1,47 +1,32 @@
 """A night in words: its sentence, the order in which it is told, and the roles of what it says."""
 
-from datetime import date
-
 import pytest
 import results_makers as make
-from explained import MONDAY, SINCE_TUESDAY, TORCH, TUESDAY, explained, moved_case
+from explained import MONDAY, SINCE_TUESDAY, TUESDAY, explained, moved_case
 from msgspec.structs import replace
+from told_sessions import NOTED, case_id, passing
 
 from pytest_dlperf.history.series import CaseHistory, Drift
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.commits import Commit, CommitRange
 from pytest_dlperf.model.judgement import (
     Explanation,
-    FoundCulprit,
     Judgement,
-    Note,
     PastNight,
     Verdict,
 )
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.results import CaseResult
-from pytest_dlperf.notices.brief import notice_of
-from pytest_dlperf.report.case_text import CaseText
-from pytest_dlperf.report.html.page import html_page
-from pytest_dlperf.report.markdown import markdown_page
 from pytest_dlperf.report.markdown_text import rendered
 from pytest_dlperf.report.pieces import Piece, Role, cases_named, code, join, phrase, strong
 from pytest_dlperf.report.sentence import sentence_of
 from pytest_dlperf.report.session import night_of
 
 TONIGHT = replace(SINCE_TUESDAY, since=PastNight(at=make.STARTED), last_good=TUESDAY)
-NOTED = replace(
-    SINCE_TUESDAY,
-    note=Note(text="known, #812", until=date(2026, 12, 1), at=make.STARTED, by="ana"),
-)
 
 
-def case_id(batch):
-    return f"paddle-resnet50-fp32-b{batch}-4n8g"
-
-
-def passing(count):
-    return [make.measured_case(case_id(batch), 1000.0) for batch in range(500, 500 + count)]
+def reason_of(entry):
+    [text] = [text for fact in entry.facts if fact.label == "reason" for text in fact.texts]
+    return str(text)
 
 
 def memory_case(batch):
@@ -110,68 +95,6 @@ def test_what_is_new_comes_before_what_stands_and_that_before_what_is_known():
     assert [entry.age for entry in night.bad] == [0, 2, 3]
 
 
-def test_what_a_hunt_has_found_is_told_with_the_case():
-    facts = {
-        "commit 3f2a91c": "Fuse <b> (A. @all, 2026-11-17)",
-        "throughput": "-9.9 % from 412",
-        "spent": "11 runs, 3 min",
-    }
-    found = FoundCulprit("3f2a91c, 99 % sure, 11 runs", facts)
-    innocent = CommitRange(checkout="bench", first="a" * 12, last="b" * 12, count=7)
-    why = replace(SINCE_TUESDAY, found=found, commits=(innocent,))
-    case = moved_case(case_id(1), -9.9, why)
-    results = make.session(case, moved_case(case_id(2), -9.8))
-    hunted, other = night_of(results).bad
-    told = [
-        "found: 3f2a91c, 99 % sure, 11 runs",
-        "commit 3f2a91c: Fuse <b> (A. @all, 2026-11-17)",
-        "throughput: -9.9 % from 412",
-    ]
-    assert [str(line) for line in hunted.found] == told
-    assert other.found == ()
-    notice = notice_of(night_of(results))
-    assert all(line in notice.text for line in told)
-    page = html_page(night_of(results))
-    assert "Fuse &lt;b&gt;" in page
-    assert "<dt>found</dt>" in page.replace("\n", "")
-    # The head says it too, since all is closed on a phone, and no longer what it may have been.
-    head = page[page.index("<header>") : page.index("</header>")]
-    first, _, second = head.partition(case_id(2))
-    assert "<b>found</b>: 3f2a91c, 99 % sure, 11 runs" in first
-    for text in (first, notice.text.partition(case_id(2))[0]):
-        assert "spent" not in text
-        assert "came with the loss" not in text
-        assert "commits of bench" not in text
-    assert "came with the loss" in second
-    assert "- commit 3f2a91c: `Fuse <b> (A. @all, " in markdown_page(night_of(results))
-    assert [str(line) for line in CaseText(case, make.STARTED).found] == told
-
-
-@pytest.mark.parametrize(("count", "told"), [(2, ""), (3, "1 more commit"), (9, "7 more commits")])
-def test_the_head_counts_the_commits_that_it_folds_away(count, told):
-    commits = tuple(
-        Commit(name=f"{n:012}", at=make.STARTED, author="Ana", title=f"Change {n}")
-        for n in range(count)
-    )
-    known = CommitRange(
-        checkout="suite", first="a" * 12, last="b" * 12, commits=commits, count=count
-    )
-    case = moved_case(case_id(1), -9.9, replace(SINCE_TUESDAY, commits=(known,)))
-    page = html_page(night_of(make.session(case)))
-    head = page[page.index("<header>") : page.index("</header>")]
-    assert "Change 1" in head
-    assert ("more commit" in head) is bool(told)
-    assert not told or f"<summary>and {told}</summary>" in head
-    assert ("Change 2" in head) is bool(told)
-
-
-def test_what_was_so_when_the_number_was_accepted_is_no_suspect():
-    back = replace(TORCH, name="nccl", accepted="2.14", last_good="2.13", tonight="2.14")
-    why = replace(SINCE_TUESDAY, differences=(back, replace(back, came_with_it=True)))
-    (entry,) = night_of(make.session(moved_case(case_id(1), -9.9, why))).bad
-    assert [str(line).endswith("came with the loss") for line in entry.differences] == [True]
-
-
 def test_hosts_to_act_on_stand_apart():
     results = replace(make.session(*passing(1)), unfit_hosts={"gpu07": ("GPU 3 is lost",)})
     night = night_of(results)
@@ -183,7 +106,7 @@ def test_what_is_wrong_with_a_host_is_said_once():
     case = make.unmeasured_case(case_id(1), Verdict.FAILED, reason)
     results = replace(make.session(case, *passing(1)), unfit_hosts={"gpu07": ("GPU 3 is lost",)})
     (entry,) = night_of(results).bad
-    assert str(entry.reason) == "needs 2 fit hosts, and there is 1. Not fit: gpu07"
+    assert reason_of(entry) == "needs 2 fit hosts, and there is 1. Not fit: gpu07"
 
 
 def test_a_reason_has_the_last_line_of_the_log_right_behind_how_it_ended():
@@ -193,7 +116,7 @@ def test_a_reason_has_the_last_line_of_the_log_right_behind_how_it_ended():
     )
     case = make.unmeasured_case(case_id(1), Verdict.FAILED, reason)
     (entry,) = night_of(make.session(case)).bad
-    assert str(entry.reason) == (
+    assert reason_of(entry) == (
         "run 1: the program ended with exit code 2 on node 0: train.py: error: no --fused; "
         "the log holds no step; log /runs/1.log"
     )
@@ -220,7 +143,7 @@ def test_cases_whose_logs_end_alike_are_told_together():
     results = make.session(*(broken(number, line) for number, line in enumerate(lines, 1)))
     together, alone = night_of(results).bad
     assert (together.case_ids, alone.case_ids) == ((case_id(1), case_id(2)), (case_id(3),))
-    assert str(together.reason).endswith("net_1/node1.log; and 1 more like it")
+    assert reason_of(together).endswith("net_1/node1.log; and 1 more like it")
 
 
 def test_a_drift_is_told_with_the_step_beside_it():
@@ -235,8 +158,8 @@ def test_a_drift_is_told_with_the_step_beside_it():
         for n in (1, 500)
     }  # fmt: skip
     night = make.night(make.session(moved_case(case_id(1), -30.0), *passing(1)), histories)
-    assert str(night.bad[0].lines[-1]) == (
-        f"beside it, throughput of {case_id(1)} drifts -3.0 % a week since 2026-10-20 (30 days), "
+    assert str(night.bad[0].facts[-1].texts[0]) == (
+        f"throughput of {case_id(1)} drifts -3.0 % a week since 2026-10-20 (30 days), "
         "-14.0 % in all"
     )
     (fact,) = night.facts
@@ -253,27 +176,6 @@ def test_what_passes_again_is_a_fact():
     assert str(night.sentence) == "both cases pass again"
     some = night_of(make.session(*again, *passing(4)[2:]))
     assert str(some.sentence) == "all 4 cases pass, 2 of them again"
-
-
-def test_metrics_of_a_case_share_a_line_where_they_say_the_same():
-    loss = moved_case(case_id(1), -9.9)
-    grown = make.judged(
-        Verdict.REGRESSED, metric=make.MEMORY, measured=106, accepted=100, difference_percent=6.0
-    )
-    both = make.with_judgement(loss, grown)
-    alike = replace(both, explanations={"throughput": SINCE_TUESDAY, "peak_memory": SINCE_TUESDAY})
-    other = replace(alike, explanations={**alike.explanations, "peak_memory": TONIGHT})
-    (since,) = CaseText(alike, make.STARTED).since
-    assert str(since).startswith("since Tuesday 2026-11-17")
-    assert [str(line).partition(" ")[0] for line in CaseText(other, make.STARTED).since] == [
-        "throughput:", "peak_memory:",
-    ]  # fmt: skip
-    (table,) = CaseText(alike, make.STARTED).differences
-    delay, _ = table.rows
-    assert table.sides == ("accepted", "last good", "tonight")
-    assert list(map(str, delay.sides)) == ["not set", "not set", "1000"]
-    assert str(delay.blame) == "came with the loss"
-    assert [row.line.pieces[0].role for row in table.rows] == [Role.CODE] * len(table.rows)
 
 
 # ---------------------------------------------------------------------------------- pieces

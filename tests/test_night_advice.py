@@ -4,7 +4,7 @@ import pytest
 import results_makers as make
 from explained import DELAY, SINCE_TUESDAY, TORCH, explained, moved_case
 from msgspec.structs import replace
-from test_night import NOTED, case_id, passing
+from told_sessions import NOTED, case_id, passing
 
 from pytest_dlperf.model.commits import SUITE, Commit, CommitRange
 from pytest_dlperf.model.judgement import (

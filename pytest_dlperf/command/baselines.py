@@ -25,8 +25,8 @@ from pytest_dlperf.gate.scatter import needed_tolerance
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.suite import load_suite
-from pytest_dlperf.report.explanation_words import accepted_by
 from pytest_dlperf.report.tables import stacked, wrapped
+from pytest_dlperf.report.words import accepted_by
 
 if TYPE_CHECKING:
     import argparse

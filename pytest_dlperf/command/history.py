@@ -40,7 +40,7 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.numbers import counted
-from pytest_dlperf.report import explanation_words, history_words, texts
+from pytest_dlperf.report import history_words, texts, words
 from pytest_dlperf.report.tables import wrapped
 from pytest_dlperf.results.file import ResultsFileError, read_results
 
@@ -308,7 +308,7 @@ def _note_lines(database: History, series: Series, style: Style) -> Iterator[str
     found = note_on(database, cluster=series.cluster, case_id=series.case_id, metric=series.metric)
     if found is not None:
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        text = explanation_words.noted(found, now)
+        text = f"noted {words.noted(found, now)}"
         yield from (f"  {line}" for line in wrapped(text, style.width - 2))
 
 

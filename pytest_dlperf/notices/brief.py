@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.model import numbers
 from pytest_dlperf.notices.notice import Block, Notice, plain_text
 from pytest_dlperf.report import texts
-from pytest_dlperf.report.explanation_words import LONGEST_LINE, short_commit
+from pytest_dlperf.report.entries import CASES_NAMED, TEXTS_SHOWN
 from pytest_dlperf.report.markdown_text import bullets, inline, rendered
 from pytest_dlperf.report.pieces import NOTHING, Piece, Role, Text, code, join, phrase, word
-from pytest_dlperf.report.session import CASES_NAMED
+from pytest_dlperf.report.words import LONGEST_LINE, short_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_dlperf.report.session import Entry, Night
+    from pytest_dlperf.report.entries import Entry
+    from pytest_dlperf.report.session import Night
 
 LONGEST_TEXT: Final = 3000
 """Characters of the plain text; what chats show of one message at the least."""
@@ -70,17 +71,15 @@ def _more(left: Sequence[Entry]) -> Text:
 
 def _below(entry: Entry) -> Iterator[Text]:
     """Yield what stands below an entry's title."""
-    every = filter(None, (*entry.lines, *entry.causes, entry.accepted))
-    yield from (line.cut(LONGEST_LINE) for line in every)
+    for fact in entry.facts:
+        yield from (phrase("{} {}", word(fact.label), text) for text in fact.first(TEXTS_SHOWN))
 
 
 def _quiet(night: Night) -> Iterator[Text]:
     """Yield a line for each thing that needs no action."""
     for entries in (night.shifts, night.gains):
         for entry in entries[:CASES_NAMED]:
-            came = [one for one in entry.differences if one.pieces[-1].role is Role.STRONG]
-            what = entry.commits[:1] or came[:1]
-            yield join("; ", [entry.title, *what, *entry.lines[-1:]])
+            yield join("; ", [entry.title, *entry.causes[:1]])
         if left := sum(len(entry.case_ids) for entry in entries[CASES_NAMED:]):
             count = numbers.counted(left, "more case")
             yield phrase("{} {}", word(count), word(entries[0].status.value))

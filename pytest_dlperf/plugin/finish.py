@@ -22,8 +22,8 @@ from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import BaselineChange, Results
 from pytest_dlperf.report.case_status import NOTHING_MEASURED, case_counts
-from pytest_dlperf.report.explanation_words import since_words
 from pytest_dlperf.report.report import Note
+from pytest_dlperf.report.words import since_words
 from pytest_dlperf.results.file import encodable
 
 if TYPE_CHECKING:

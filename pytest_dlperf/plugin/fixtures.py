@@ -184,15 +184,14 @@ class Gate:
 
 def _in_a_line(judgement: Judgement, case_id: str) -> str:
     """Word a verdict without its explanation, which only the test's report has."""
-    from pytest_dlperf.report.facts import headline
+    from pytest_dlperf.report.failure import headline
 
     return str(headline(judgement, None, "", case_id=case_id))
 
 
 def _without_explanation(judgement: Judgement, case_id: str) -> str:
     """Word a verdict and the whole of its reason."""
-    from pytest_dlperf.report.facts import headline, reason_facts
-    from pytest_dlperf.report.failure import fact_lines
+    from pytest_dlperf.report.failure import fact_lines, headline, reason_facts
 
     head = headline(judgement, None, "", case_id=case_id)
     facts = reason_facts(judgement, head, case_id=case_id)

@@ -168,22 +168,17 @@ class Reporting:
 
     def _failure(self, known: CaseResult, metric: str, failure: BaseException | str) -> str:
         """Write the message of a failed test: of its verdict, or of its own failure."""
-        from pytest_dlperf.report.explanation_words import subject
-        from pytest_dlperf.report.facts import failure_of, why_facts
-        from pytest_dlperf.report.failure import fact_lines, failure_message
+        from pytest_dlperf.report.failure import fact_lines, failure_message, why_facts
+        from pytest_dlperf.report.words import subject
 
         tonight = self._start.at
         if isinstance(failure, VerdictError):
-            result = failure.result
-            explanation = known.explanations.get(result.judgement.metric.name)
-            cluster = self._suite.cluster.name
-            told = failure_of(result, explanation, cluster=cluster, tonight=tonight)
-            return failure_message(told)
-        judgement = known.judgements.get(metric)
-        explanation = known.explanations.get(metric)
-        said = str(failure)
+            explanation = known.explanations.get(failure.result.judgement.metric.name)
+            return failure_message(failure.result, explanation, tonight)
+        said, judgement = str(failure), known.judgements.get(metric)
         if judgement is None:
             return said
+        explanation = known.explanations.get(metric)
         if judgement.verdict is Verdict.FAILED:
             reason = said.removeprefix(known.case.id).lstrip(", :")
             said = f"{subject(judgement, explanation, tonight)}: {reason}"

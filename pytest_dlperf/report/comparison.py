@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.report import texts
-from pytest_dlperf.report.explanation_words import told_difference
 from pytest_dlperf.report.markdown_text import code, details, inline, table
+from pytest_dlperf.report.words import difference_name, side_values
 from pytest_dlperf.results.comparison import (
     DECIMALS,
     MIN_RUNS,
@@ -152,12 +152,12 @@ def comparison_view(comparison: Comparison, names: SideNames) -> ComparisonView:
 
 
 def _difference_row(shared: SharedDifference, cases: int) -> DifferenceRow:
-    told = told_difference(shared.difference)
+    first, _, second = side_values(shared.difference)
     count = len(shared.case_ids)
     return DifferenceRow(
-        name=told.name if shared.case_ids else shared.difference.name,
-        first=told.values["accepted"],
-        second=told.values["tonight"],
+        name=difference_name(shared.difference) if shared.case_ids else shared.difference.name,
+        first=first,
+        second=second,
         where=f"in {count} of {numbers.counted(cases, 'case')}" if 0 < count < cases else "",
         case_ids=shared.case_ids,
     )

@@ -8,9 +8,10 @@ from pytest_dlperf.files.writing import open_regular
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.report import texts
+from pytest_dlperf.report.case_rows import case_title, gaps
 from pytest_dlperf.report.case_status import worst_first
-from pytest_dlperf.report.case_text import CaseText
-from pytest_dlperf.report.groups import DIFFERENCES_SHOWN
+from pytest_dlperf.report.entries import TEXTS_SHOWN
+from pytest_dlperf.report.facts import Weight, case_facts
 from pytest_dlperf.report.markdown import markdown_page
 from pytest_dlperf.report.report import Line, Note, Report
 
@@ -99,12 +100,15 @@ def _absences(results: Sequence[CaseResult]) -> Iterator[tuple[str, str]]:
 
 def _of_case(result: CaseResult, results: Results) -> tuple[str, str]:
     """Return title and message of a case: each metric that is not good, since when, and why."""
-    said = CaseText(result, results.started)
-    lines = [*said.measured, *said.since, *said.found]
-    for found in said.differences:
-        lines += [row.line for row in found.rows[:DIFFERENCES_SHOWN]]
-    lines += [*said.commits(), *said.accepted]
-    return str(said.title), "\n".join(dict.fromkeys(map(str, lines)))
+    facts = case_facts(result, results.started)
+    told = (
+        f"{fact.label} {text}"
+        for fact in facts
+        if fact.weight < Weight.FULL
+        for text in fact.first(TEXTS_SHOWN)
+    )
+    lines = (*map(str, gaps(result)), *told)
+    return str(case_title(result, results.started)), "\n".join(lines)
 
 
 def _annotations(kind: str, told: Sequence[tuple[str, str]]) -> Iterator[str]:

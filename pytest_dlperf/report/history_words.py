@@ -12,13 +12,13 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.report import texts
-from pytest_dlperf.report.explanation_words import short_commit
-from pytest_dlperf.report.pieces import Text, case, join, number, phrase
+from pytest_dlperf.report.pieces import NOTHING, Text, case, join, number, phrase
+from pytest_dlperf.report.words import short_commit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pytest_dlperf.history.case_history import Histories
+    from pytest_dlperf.history.case_history import Drifting, Histories
     from pytest_dlperf.history.series import (
         AcceptedChange,
         CaseHistory,
@@ -120,3 +120,12 @@ def drift_lines(cases: Iterable[CaseResult], histories: Histories) -> Iterator[T
             also = ", ".join(dict.fromkeys(name.partition(MEMBER)[0] for name in others))
             said = phrase("{}: {} {}", case(case_id), first, drift(drifts[first]))
             yield phrase("{}; also {}", said, also) if also else said
+
+
+def drifts_text(drifts: Sequence[Drifting]) -> Text:
+    """Name the metric that drifts the farthest, and count the others."""
+    if not drifts:
+        return NOTHING
+    series, found = max(drifts, key=lambda pair: abs(pair[1].percent))
+    said = phrase("{} of {} {}", series.metric, case(series.case_id), drift(found))
+    return phrase("{}; and {} more", said, len(drifts) - 1) if len(drifts) > 1 else said

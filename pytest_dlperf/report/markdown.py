@@ -13,9 +13,11 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.results import CaseResult
+from pytest_dlperf.report import texts
+from pytest_dlperf.report.case_rows import case_title, gaps, judged_rows
 from pytest_dlperf.report.case_status import counts, metric_words, worst_first
-from pytest_dlperf.report.case_text import CaseText, first_line
 from pytest_dlperf.report.environment import environment_facts, session_facts
+from pytest_dlperf.report.facts import NUMBERS, case_facts
 from pytest_dlperf.report.families import families_of, in_short
 from pytest_dlperf.report.figures import (
     CHANGE_HEADINGS,
@@ -36,9 +38,9 @@ from pytest_dlperf.report.markdown_text import (
     rendered,
     table,
 )
-from pytest_dlperf.report.pieces import join
+from pytest_dlperf.report.pieces import join, phrase, strong
 from pytest_dlperf.report.remarks import absences
-from pytest_dlperf.report.runs import interleaved_arms, runs_text
+from pytest_dlperf.report.runs import measurements_of, runs_text
 from pytest_dlperf.results.comparison import measured_facts
 
 if TYPE_CHECKING:
@@ -47,18 +49,20 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.results import Results
-    from pytest_dlperf.report.case_text import DifferenceTable, Row
+    from pytest_dlperf.report.case_rows import Row
+    from pytest_dlperf.report.entries import Entry
     from pytest_dlperf.report.families import Family
     from pytest_dlperf.report.pieces import Text
     from pytest_dlperf.report.runs import RunsText, RunText
-    from pytest_dlperf.report.session import Entry, Night
+    from pytest_dlperf.report.session import Night
 
     Cells: TypeAlias = Sequence[str]
 
 LINES_SHOWN: Final = 20
 """Left-out logs that the page lists, and reasons for which cases were not measured."""
 
-DIFFERENCES_IN_TABLE: Final = 20
+TEXTS_SHOWN: Final = 20
+"""Texts of a fact."""
 
 _ABSENT: Final = (
     Verdict.LOST,
@@ -135,7 +139,8 @@ def _head(night: Night) -> str:
 
 def _in_short(entry: Entry) -> Text:
     """Say what is bad in a line: how much, since when, why, and the cause or first suspect."""
-    return join("; ", [entry.title, entry.reason, *entry.causes[:1]])
+    reason = (text for fact in entry.facts if fact.label == "reason" for text in fact.texts)
+    return join("; ", [entry.title, *reason, *entry.causes[:1]])
 
 
 def _blocks(night: Night) -> Iterator[_Block]:
@@ -207,31 +212,21 @@ def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[_Bloc
     """Make two blocks: what is wrong, and the runs with the places of their logs."""
     known = in_short(result.metrics().values())
     judgements = [one.judgement for one in known if one.judgement is not None]
-    said = CaseText(result, results.started)
-    rows = map(_alarm_row, said.judged)
-    lines = (*said.since, *said.found, *said.remarks, *said.commits(), *said.accepted)
+    told = [
+        phrase("{} {}", strong(fact.label), text)
+        for fact in case_facts(result, results.started)
+        if fact.label not in NUMBERS
+        for text in fact.first(TEXTS_SHOWN)
+    ]
     blocks = (
-        f"### {rendered(said.title)}",
-        table(_ALARM_HEADINGS, rows, right=" rrrrr"),
-        bullets(map(rendered, lines)),
-        *chain(*map(_difference_table, said.differences)),
+        f"### {rendered(case_title(result, results.started))}",
+        table(_ALARM_HEADINGS, map(_alarm_row, judged_rows(result)), right=" rrrrr"),
+        bullets(map(rendered, (*gaps(result), *told))),
     )
     yield _Block(section, "\n\n".join(filter(None, blocks)))
     runs = "\n\n".join(_runs_and_logs(result, judgements))
     if runs:
         yield _Block(section, details(f"Runs and logs of {result.case.id}", runs))
-
-
-def _difference_table(found: DifferenceTable) -> Iterator[str]:
-    if found.metrics:
-        yield f"{rendered(found.metrics)}:"
-    rows = [
-        tuple(map(rendered, (row.name, *row.sides, row.blame)))
-        for row in found.rows[:DIFFERENCES_IN_TABLE]
-    ]
-    yield table(("what differs", *found.sides, ""), rows)
-    if len(found.rows) > len(rows):
-        yield f"… and {len(found.rows) - len(rows)} more"
 
 
 def _alarm_row(row: Row) -> Sequence[str]:
@@ -249,12 +244,8 @@ def _runs_and_logs(result: CaseResult, judgements: Sequence[Judgement]) -> Itera
             if has_tail:
                 yield fenced(tail.split("\n"))
         return
-    arms = {result.case.id: result.measurement}
-    over = result.reference
-    if over is not None and any(judgement.metric.ratio_of for judgement in judgements):
-        arms.setdefault(over.case_id, over)
-    arms |= dict(interleaved_arms(result.interleaved))
-    for name, measurement in arms.items():
+    has_ratio = any(judgement.metric.ratio_of for judgement in judgements)
+    for name, measurement in measurements_of(result, with_reference=has_ratio):
         found = runs_text(name, measurement)
         yield f"{code(name)}\n\n{_runs_table(found)}"
         for run in found.runs:
@@ -270,7 +261,7 @@ def _runs_table(found: RunsText) -> str:
     def row(run: RunText) -> Sequence[str]:
         told = run.cells if run.status is RunStatus.OK else [f"**{cell}**" for cell in run.cells]
         log = code(f"{found.folder}{run.log}") if run.log else ""
-        return run.label, *told, log, inline(first_line(run.reason))
+        return run.label, *told, log, inline(texts.in_short(run.reason))
 
     headings = [inline(with_unit(metric)) for metric in found.metrics]
     right = "r" * (1 + len(headings))

@@ -155,6 +155,18 @@ def arms_of(result: CaseResult) -> tuple[tuple[str, Measurement], ...]:
     return (*own, *interleaved_arms(result.interleaved))
 
 
+def measurements_of(
+    result: CaseResult, *, with_reference: bool
+) -> Iterator[tuple[str, Measurement]]:
+    """Name all measurements that a case's verdicts rest on."""
+    if result.measurement is not None:
+        yield result.case.id, result.measurement
+    over = result.reference
+    if with_reference and over is not None and over.case_id != result.case.id:
+        yield over.case_id, over
+    yield from interleaved_arms(result.interleaved)
+
+
 def interleaved_arms(both: InterleavedRuns | None) -> tuple[tuple[str, Measurement], ...]:
     """Name the interleaved measurements, where there are any."""
     if both is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Source
-from pytest_dlperf.report import explanation_words as words
+from pytest_dlperf.report import words
 from pytest_dlperf.report.case_status import (
     NOTHING_MEASURED,
     decisive_metric,

@@ -11,8 +11,9 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.report import texts
+from pytest_dlperf.report.case_rows import case_rows, has_failure, row_facts, row_runs
 from pytest_dlperf.report.case_status import case_counts, worst_first
-from pytest_dlperf.report.case_text import CaseText, has_failure
+from pytest_dlperf.report.failure import LABEL
 from pytest_dlperf.report.figures import (
     CHANGE_HEADINGS,
     FIGURES,
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.judgement import Judgement
     from pytest_dlperf.model.results import CaseResult, IgnoredLog
-    from pytest_dlperf.report.case_text import Row
+    from pytest_dlperf.report.case_rows import Row
+    from pytest_dlperf.report.facts import Fact
     from pytest_dlperf.report.report import Note, TestStatus
     from pytest_dlperf.report.session import Night
 
@@ -56,6 +58,8 @@ _RAN: Final = ("passed", "failed", "xfailed", "xpassed")
 REASONS_SHOWN: Final = 3
 """Different reasons for skipped cases that a session tells that is not asked for all."""
 
+_TEXTS: Final = 2
+"""Texts of a fact that stand below a row; the failure has more."""
 _LEAVE_OUT: Final = ("mean", "spread", "runs", "of ideal", "unit", "reference", "sees")
 """What makes room for the rest, the least important first."""
 _LEFT: Final = ("case", "metric", "unit", "verdict")
@@ -188,9 +192,13 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
     if verbosity < 0:
         shown = [r for r in shown if not r.status.is_good] if verbosity == -1 else []
     if shown:
-        said = [CaseText(result, tonight) for result in shown]
         yield from _table(
-            said, width, strict=strict, verbosity=verbosity, with_failures=with_failures
+            shown,
+            tonight,
+            width,
+            strict=strict,
+            verbosity=verbosity,
+            with_failures=with_failures,
         )
     if verbosity >= 0:
         for one in scaling(results):
@@ -206,20 +214,30 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
             yield Line(line, () if at else ("yellow",))
 
 
-def _table(
-    cases: Sequence[CaseText], width: int, *, strict: bool, verbosity: int, with_failures: bool
+def _table(  # noqa: PLR0913 - what it shows, and how, by name
+    cases: Sequence[CaseResult],
+    tonight: str,
+    width: int,
+    *,
+    strict: bool,
+    verbosity: int,
+    with_failures: bool,
 ) -> Iterator[Line]:
     every, is_short = verbosity > 0, verbosity < 0
-    rows_of = [case.rows(every=every) for case in cases]
-    ids = (case.result.case.id for case in cases)
+    rows_of = [case_rows(result, every=every) for result in cases]
+    ids = (result.case.id for result in cases)
     (head, *lines), legend = _case_table(zip(ids, rows_of, strict=True), width)
     yield from (Line(text, ("bold",)) for text in head)
     left = iter(lines)
-    for case, rows in zip(cases, rows_of, strict=True):
+    for result, rows in zip(cases, rows_of, strict=True):
         for row, lines_of_row in zip(rows, left):  # noqa: B905 - the lines of the next stay
             yield from (Line(text, (_colour(row.status, strict=strict),)) for text in lines_of_row)
-        kept = [r for r in rows if with_failures or not has_failure(case.result, r, strict=strict)]
-        for one in () if is_short else case.below(kept, every=every):
+        if is_short:
+            continue
+        kept = [r for r in rows if with_failures or not has_failure(result, r, strict=strict)]
+        for fact in row_facts(result, kept, tonight, every=every):
+            yield from _fact_lines(fact, width)
+        for one in row_runs(result, kept, every=every):
             if isinstance(one, Listing):
                 told = listed(f"    {one.head}", _pieces(one), width)
             else:
@@ -228,6 +246,12 @@ def _table(
                 yield from map(Line, wrapped(text, width, indent=6))
     if legend and not is_short:
         yield from (Line(line, ("light",)) for line in wrapped(legend, width, indent=4))
+
+
+def _fact_lines(fact: Fact, width: int) -> Iterator[Line]:
+    for at, text in enumerate(fact.first(_TEXTS)):
+        label = "" if at else fact.label
+        yield from map(Line, wrapped(f"    {label:{LABEL}} {text}", width, indent=LABEL + 5))
 
 
 def _case_table(

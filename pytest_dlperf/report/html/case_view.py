@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from pytest_dlperf.measure.ending import last_lines, last_words
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.report.case_text import CaseText
+from pytest_dlperf.report.case_rows import gaps
+from pytest_dlperf.report.facts import Weight, case_facts
 from pytest_dlperf.report.html.drawing import Badge, badge_of
 from pytest_dlperf.report.html.family_view import FamilyView, family_views
 from pytest_dlperf.report.html.metric_view import MetricView, metric_views
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Run
     from pytest_dlperf.model.results import CaseResult, Results
+    from pytest_dlperf.report.facts import Fact
+    from pytest_dlperf.report.pieces import Text
 
 LINES: Final = 15
 """Lines that are shown of how a log ends."""
@@ -38,7 +41,10 @@ class CaseView(Struct, frozen=True, kw_only=True):
     """Metrics that no test judges."""
     families: tuple[FamilyView, ...]
     shown: MetricView | None
-    said: CaseText
+    gaps: tuple[Text, ...]
+    """What has not been judged of it."""
+    facts: tuple[Fact, ...]
+    """Why its metrics are not good, and since when."""
     arms: tuple[RunsText, ...]
     hosts: tuple[str, ...]
     tails: tuple[LogTail, ...]
@@ -83,7 +89,12 @@ def case_view(  # noqa: PLR0913 - a case and all that belongs to it, by name
         recorded=tuple(v for v in views if v not in judged and not v.metric.family),
         families=tuple(families),
         shown=min(judged, key=_severity, default=None),
-        said=CaseText(result, session.started),
+        gaps=tuple(gaps(result)),
+        facts=tuple(
+            fact
+            for fact in case_facts(result, session.started)
+            if fact.weight is Weight.BRIEF and fact.label != "reason"
+        ),
         arms=tuple(starmap(runs_text, arms_of(result))),
         hosts=fingerprint.hosts if fingerprint else (),
         tails=tails,

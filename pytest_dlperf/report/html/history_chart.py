@@ -14,7 +14,6 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.report import history_words
-from pytest_dlperf.report.explanation_words import dated
 from pytest_dlperf.report.html.drawing import (
     Chart,
     Frame,
@@ -28,6 +27,7 @@ from pytest_dlperf.report.html.drawing import (
     limits,
     path,
 )
+from pytest_dlperf.report.words import dated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,7 +9,7 @@ from msgspec import Struct
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.report.case_status import word_of
-from pytest_dlperf.report.facts import metric_facts, terms
+from pytest_dlperf.report.facts import Weight, facts, terms
 from pytest_dlperf.report.families import families_of
 from pytest_dlperf.report.figures import difference_percent, metric_cells
 from pytest_dlperf.report.html.drawing import Badge, badge_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.history.series import CaseHistory
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.results import CaseResult, Results
+    from pytest_dlperf.report.facts import Fact
 
 AS_BEFORE: Final = "for the same reason"
 _NOT_JUDGED: Final = badge_of(Verdict.NOT_JUDGED)
@@ -43,8 +44,8 @@ class MetricView(Struct, frozen=True, kw_only=True):
     """The median with its unit."""
     gain_percent: float | None
     reason: str
-    facts: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...]
+    facts: tuple[Fact, ...]
+    """What is known besides what its case says."""
     history: HistoryChart | None
 
     @property
@@ -89,8 +90,9 @@ def metric_views(
             amount=numbers.quantity(known.median, known.metric.unit),
             gain_percent=better.sign * difference if better and difference is not None else None,
             reason=AS_BEFORE if reason and reason == before else reason,
-            facts=tuple(metric_facts(known, session.started)),
-            notes=tuple(dict.fromkeys((*judged.ends, *judged.notes))) if judged else (),
+            facts=tuple(
+                fact for fact in facts(known, session.started) if fact.weight > Weight.BRIEF
+            ),
             history=history_chart(
                 past,
                 name=f"{name}m{number}",

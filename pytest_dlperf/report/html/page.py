@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.model.results import Origin
-from pytest_dlperf.report import explanation_words as words
-from pytest_dlperf.report import texts
+from pytest_dlperf.report import texts, words
 from pytest_dlperf.report.case_status import counts, worst_first
 from pytest_dlperf.report.environment import environment_facts, session_facts
 from pytest_dlperf.report.figures import CHANGE_HEADINGS, change_row

@@ -1,8 +1,7 @@
 """Put why a number moved into words: its subject line, since when, what differs, who accepted.
 
-Every report has these words, so that a night reads the same in a mail, a comment and a page. Days
-are those of tonight's time zone. What histories, logs and baselines say is made safe for one line
-of a terminal; for Markdown and HTML it has to be escaped.
+Every report has these words, so that a session reads the same in a mail, a comment and a page. Days
+are those of the session's time zone. Texts come in pieces, which renderers escape by their roles.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
-
-from msgspec import Struct
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.commits import SUITE, news_of
@@ -21,7 +18,17 @@ from pytest_dlperf.model.results import day_of, parse_time
 from pytest_dlperf.report import texts
 from pytest_dlperf.report.case_status import decisive_metric
 from pytest_dlperf.report.figures import difference_percent, lost
-from pytest_dlperf.report.pieces import Piece, Text, join, phrase, strong
+from pytest_dlperf.report.pieces import (
+    NOTHING,
+    Piece,
+    Text,
+    code,
+    join,
+    number,
+    phrase,
+    strong,
+    word,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.model.baseline import Acceptance
     from pytest_dlperf.model.judgement import (
+        Companion,
         Difference,
         Explanation,
         Judgement,
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.results import CaseResult
 
 COMMITS_SHOWN: Final = 5
-"""Commits of one checkout that a message lists."""
+"""Commits of one checkout that are listed; the others are counted."""
 UNKNOWN: Final = "unknown"
 """Stands for an unknown side of a difference."""
 NOT_SET: Final = "not set"
@@ -91,14 +99,14 @@ def moved(*judgements: Judgement) -> str:
     A difference that is no loss explains no ``regressed``, nor a loss an ``improved``: what was
     decided beside a control arm has its reason.
     """
-    found = sorted(filter(None, map(_told_percent, judgements)), key=abs)
+    found = sorted(filter(None, map(_shown_percent, judgements)), key=abs)
     if not found:
         return ""
     least, most = numbers.signed_percent(found[0]), numbers.signed_percent(found[-1])
     return most if least == most else f"{least.removesuffix(' %')} to {most}"
 
 
-def _told_percent(judgement: Judgement) -> float | None:
+def _shown_percent(judgement: Judgement) -> float | None:
     loss, verdict = lost(judgement), judgement.verdict
     if not verdict.is_change:
         return None
@@ -115,24 +123,24 @@ def case_subject(result: CaseResult, tonight: str) -> tuple[Text, str]:
         return phrase("{}", strong(result.status.value)), ""
     name = known.metric.name
     is_first = name == next(iter(result.metrics()))
-    said = subject(known.judgement, known.explanation, tonight)
-    return said, "" if is_first else texts.printable(name)
+    return subject(known.judgement, known.explanation, tonight), "" if is_first else name
+
+
+# --------------------------------------------------------------------------- since when
 
 
 def since_words(explanation: Explanation | None, tonight: str) -> str:
-    """Say since which night, as shortly as it is clear: ``since Tuesday``, or ``tonight``."""
+    """Say since which session, as shortly as it is clear: ``since Tuesday``, or ``tonight``."""
     if explanation is None or explanation.since is None:
         return ""
     at = explanation.since.at
     day, today = _day(at, tonight), _day(tonight, tonight)
     if day is None or today is None:
-        named = texts.printable(at[:10])
-    elif is_new(explanation, tonight):
+        return f"since {at[:10]}"
+    if day == today:
         return "tonight"
-    else:
-        is_near = timedelta(0) < today - day <= timedelta(days=_NAMED_DAYS)
-        named = _WEEKDAYS[day.weekday()] if is_near else day.isoformat()
-    return f"since {named}"
+    is_near = timedelta(0) < today - day <= timedelta(days=_NAMED_DAYS)
+    return f"since {_WEEKDAYS[day.weekday()] if is_near else day.isoformat()}"
 
 
 def is_new(explanation: Explanation | None, tonight: str) -> bool:
@@ -145,9 +153,7 @@ def is_new(explanation: Explanation | None, tonight: str) -> bool:
 def dated(at: str, tonight: str) -> str:
     """Write a day for a reader who looks closer: ``Tuesday 2026-11-17``."""
     day = _day(at, tonight)
-    if day is None:
-        return texts.printable(at[:10])
-    return f"{_WEEKDAYS[day.weekday()]} {day.isoformat()}"
+    return at[:10] if day is None else f"{_WEEKDAYS[day.weekday()]} {day.isoformat()}"
 
 
 def _day(at: str, tonight: str) -> date | None:
@@ -158,73 +164,28 @@ def _day(at: str, tonight: str) -> date | None:
         return None
 
 
-# --------------------------------------------------------------------------- since when
-
-
-def since_line(explanation: Explanation | None, tonight: str) -> str:
-    """Say since when, by which commit, when it was good, and what is noted."""
-    if explanation is None:
-        return ""
+def onset(explanation: Explanation, tonight: str) -> Iterator[tuple[str, Text]]:
+    """Yield since when a number is as it is, when it was good, and what is noted, by labels."""
     since, good = explanation.since, explanation.last_good
-    told = []
     if since is not None:
-        told.append(_since(since, explanation, tonight))
+        yield "since", _since(since, explanation, tonight)
     if explanation.red_since is not None:
-        told.append(red_words(explanation.red_since, tonight))
+        yield "red since", phrase("{}", word(dated(explanation.red_since.at, tonight)))
     if good is not None:
         is_same = since is not None and _is_same(since.commit, good.commit)
-        commit = "at the same commit" if is_same else _commit(good.commit)
-        ago = f"{numbers.counted(explanation.nights, 'night')} ago" if explanation.nights else ""
-        told.append(", ".join(filter(None, (f"last good {_good(good.at, tonight)}", commit, ago))))
+        commit = phrase("at the same commit") if is_same else _commit(good.commit)
+        nights = numbers.counted(explanation.nights, "night") if explanation.nights else ""
+        ago = phrase("{} ago", word(nights)) if nights else NOTHING
+        yield "last good", join(", ", [_good(good.at, tonight), commit, ago])
     elif since is not None:
-        told.append("no good night is known")
+        yield "last good", phrase("no night is known")
     if explanation.note is not None:
-        told.append(noted(explanation.note, tonight))
-    return "; ".join(told)
+        yield "noted", noted(explanation.note, tonight)
 
 
-def found_pairs(explanation: Explanation | None) -> Iterator[tuple[str, str]]:
-    """Yield what a hunt has found, and what belongs to it, each with what it is called."""
-    if explanation is not None and explanation.found is not None:
-        yield "found", texts.reason(explanation.found.said)
-        for name, text in explanation.found.facts.items():
-            yield texts.reason(name), texts.reason(text)
-
-
-def found_texts(explanation: Explanation | None) -> Iterator[Text]:
-    """Yield the same, a line each, without what it took."""
-    for at, (name, text) in enumerate(found_pairs(explanation)):
-        if name != "spent":
-            yield phrase("{}: {}", name if at else strong(name), text)
-
-
-def probed_line(explanation: Explanation | None) -> str:
-    """Quote the companions that are worse, the blamed one first, then those that are as ever."""
-    told, as_ever = [], []
-    companions = explanation.companions if explanation is not None else ()
-    for one in sorted(companions, key=lambda each: not each.is_blamed):
-        resource = texts.printable(one.resource)
-        if one.verdict in (Verdict.PASS, Verdict.IMPROVED):
-            as_ever.append(resource)
-            continue
-        if one.verdict in (Verdict.REGRESSED, Verdict.INCONCLUSIVE):
-            word = "" if one.verdict is Verdict.REGRESSED else f"{one.verdict.value} "
-            said = f"{one.metric} {word}{numbers.signed_percent(one.difference_percent or 0.0)}"
-        else:
-            verdict = one.verdict.value if one.verdict is not None else "not run"
-            said = f"{verdict} ({texts.in_short(one.reason)})" if one.reason else verdict
-        whose = f"{texts.printable(one.case_id)} {texts.printable(said)}"
-        told.append(f"{whose}: the {resource}" if one.is_blamed else whose)
-    if as_ever:
-        *others, last = dict.fromkeys(as_ever)
-        probes = f"{', '.join(others)} and {last} probes are" if others else f"{last} probe is"
-        told.append(f"{probes} as ever")
-    return f"on the same hosts {'; '.join(told)}" if told else ""
-
-
-def red_words(night: PastNight, tonight: str) -> str:
+def was_red(night: PastNight, tonight: str) -> Text:
     """Say since which night a number had been red before."""
-    return f"was red since {dated(night.at, tonight)}"
+    return phrase("was red since {}", word(dated(night.at, tonight)))
 
 
 def is_known(explanation: Explanation | None, tonight: str) -> bool:
@@ -234,50 +195,45 @@ def is_known(explanation: Explanation | None, tonight: str) -> bool:
     return note is not None and today is not None and note.holds(today)
 
 
-def noted(note: Note, tonight: str) -> str:
+def noted(note: Note, tonight: str) -> Text:
     """Say who noted what of a fault, and until when."""
     today = _day(tonight, tonight)
-    by = f"by {texts.person(note.by)} " if note.by else ""
+    by = phrase("by {} ", texts.person(note.by)) if note.by else NOTHING
     over = "" if today is not None and note.holds(today) else " (which is over)"
-    said = f"noted {by}on {dated(note.at, tonight)} until {note.until}{over}"
-    return f"{said}: {texts.reason(note.text)}"
+    day, until = word(dated(note.at, tonight)), word(f"{note.until}{over}")
+    return phrase("{}on {} until {}: {}", by, day, until, texts.reason(note.text))
 
 
-def _since(night: PastNight, explanation: Explanation, tonight: str) -> str:
+def _since(night: PastNight, explanation: Explanation, tonight: str) -> Text:
     day, today = _day(night.at, tonight), _day(tonight, tonight)
-    is_new = day is not None and day == today
-    begun = "new tonight, " if is_new else "since "
+    new = "tonight, " if day is not None and day == today else ""
     # Where every night was measured, the day says how many there were.
     every = (today - day).days + 1 if day and today else None
     count = explanation.nights_at_level
     nights = "" if count in (1, every) else f"on {numbers.counted(count, 'night')}"
-    said = (f"{begun}{dated(night.at, tonight)}", nights, _commit(night.commit))
-    return ", ".join(filter(None, said))
+    when = word(f"{new}{dated(night.at, tonight)}")
+    return join(", ", [when, word(nights), _commit(night.commit)])
 
 
-def _good(at: str, tonight: str) -> str:
+def _good(at: str, tonight: str) -> Piece:
     """Write when it was good; of sessions of one day the hour tells more."""
     day = _day(at, tonight)
     if day is None or day != _day(tonight, tonight):
-        return dated(at, tonight)
+        return word(dated(at, tonight))
     here = parse_time(at).astimezone(parse_time(tonight).tzinfo)
-    return f"earlier today, {here:%H:%M}"
+    return word(f"earlier today, {here:%H:%M}")
 
 
-def _commit(commit: str | None) -> str:
-    return f"commit {short_commit(commit)}" if commit else ""
+def _commit(commit: str | None) -> Text:
+    return phrase("commit {}", code(short_commit(commit))) if commit else NOTHING
 
 
 def short_commit(commit: str) -> str:
     """Shorten a commit's digest to what people compare, and name files that differ from it."""
     found = _COMMIT.fullmatch(commit)
     if found is None:  # as a file may have it that was not written here
-        return texts.cut(texts.printable(commit), _LONGEST_VALUE)
-    return f"{found[1]}{_with_changes(found[2])}"
-
-
-def _with_changes(files: str | None) -> str:
-    return f" with changes in {texts.printable(files)}" if files else ""
+        return texts.cut(commit, _LONGEST_VALUE)
+    return f"{found[1]}{f' with changes in {found[2]}' if found[2] else ''}"
 
 
 def _is_same(first: str | None, second: str | None) -> bool:
@@ -285,36 +241,58 @@ def _is_same(first: str | None, second: str | None) -> bool:
     return first is not None and first == second and "+" not in first
 
 
+# --------------------------------------------------------------------- probes and hunts
+
+
+def probes(companions: Iterable[Companion]) -> Text:
+    """Quote the probes that are worse, the blamed one first, then those that are as ever."""
+    worse, unchanged = [], []
+    for one in sorted(companions, key=lambda each: not each.is_blamed):
+        if one.verdict in (Verdict.PASS, Verdict.IMPROVED):
+            unchanged.append(one.resource)
+            continue
+        of_case = phrase("{} {}", code(one.case_id), _of_probe(one))
+        worse.append(phrase("{}: the {}", of_case, one.resource) if one.is_blamed else of_case)
+    if unchanged:
+        *others, last = dict.fromkeys(unchanged)
+        template = "{} and {} probes are as ever" if others else "{}{} probe is as ever"
+        worse.append(phrase(template, join(", ", others), last))
+    return phrase("on the same hosts {}", join("; ", worse)) if worse else NOTHING
+
+
+def _of_probe(one: Companion) -> Text:
+    if one.verdict in (Verdict.REGRESSED, Verdict.INCONCLUSIVE):
+        verdict = "" if one.verdict is Verdict.REGRESSED else f"{one.verdict.value} "
+        percent = number(numbers.signed_percent(one.difference_percent or 0.0))
+        return phrase("{} {}{}", one.metric or "", word(verdict), percent)
+    verdict = one.verdict.value if one.verdict is not None else "not run"
+    reason = phrase(" ({})", texts.in_short(one.reason)) if one.reason else NOTHING
+    return phrase("{}{}", word(verdict), reason)
+
+
+def found_texts(explanation: Explanation) -> Iterator[Text]:
+    """Yield what a hunt has found, and what belongs to it."""
+    if explanation.found is not None:
+        yield phrase("{}", strong(texts.reason(explanation.found.said)))
+        for name, text in explanation.found.facts.items():
+            yield phrase("{}: {}", texts.reason(name), texts.reason(text))
+
+
 # --------------------------------------------------------------------------- what differs
 
-
-class ToldDifference(Struct, frozen=True, kw_only=True):
-    """A difference in words; long values are shortened around what differs."""
-
-    name: str
-    values: dict[str, str]
-    """By ``SIDES``."""
-    sides: tuple[str, ...]
-    """Those that a line tells: they are known, and do not repeat another."""
-    came_with_it: bool
-
-
-def told_difference(difference: Difference) -> ToldDifference:
-    """Put a difference into words, with ``unknown`` for a missing side."""
-    accepted, last_good, tonight = difference.accepted, difference.last_good, difference.tonight
-    is_told = (accepted is not None, last_good not in (None, accepted), True)
-    values = (accepted, last_good, tonight)
-    is_commit = difference.kind is DifferenceKind.COMMIT
-    told = [UNKNOWN if one is None else short_commit(one) for one in values]
-    return ToldDifference(
-        name=_named(difference),
-        values=dict(zip(SIDES, told if is_commit else _shortened(values), strict=True)),
-        sides=tuple(side for side, known in zip(SIDES, is_told, strict=True) if known),
-        came_with_it=difference.came_with_it,
-    )
-
-
 _WITH: Final = {Verdict.IMPROVED: "gain", Verdict.REGRESSED: "loss", Verdict.FAILED: "failure"}
+
+
+def difference_text(difference: Difference, judgement: Judgement | None) -> Text:
+    """Write a difference in a line: its name, its sides, and whether it came with the change."""
+    accepted, last_good = difference.accepted, difference.last_good
+    # A side that is unknown or repeats another says nothing.
+    is_told = (accepted is not None, last_good not in (None, accepted), True)
+    values = zip(SIDES, side_values(difference), is_told, strict=True)
+    sides = (phrase("{} {}", word(side), side_piece(value)) for side, value, told in values if told)
+    said = phrase("{}: {}", code(difference_name(difference)), join(", ", sides))
+    came = strong(came_with(judgement) if difference.came_with_it else "")
+    return join(", ", [said, came])
 
 
 def came_with(judgement: Judgement | None) -> str:
@@ -323,37 +301,45 @@ def came_with(judgement: Judgement | None) -> str:
     return f"came with the {what}" if what else "came with it"
 
 
-def news(difference: Difference) -> str:
-    """Say what of a checkout is new since the last good night."""
-    name = _checkout(difference.checkout or difference.name)
-    return texts.printable(news_of(name, difference.last_good or "", difference.tonight or ""))
+def side_values(difference: Difference) -> list[str]:
+    """Write the sides of a difference, long ones around what differs; see ``SIDES``."""
+    values = (difference.accepted, difference.last_good, difference.tonight)
+    if difference.kind is DifferenceKind.COMMIT:
+        return [UNKNOWN if value is None else short_commit(value) for value in values]
+    return _shortened(values)
 
 
-def blame(told: ToldDifference, judgement: Judgement) -> Piece:
-    """Say whether a difference may be the cause; nothing of one that came at another time."""
-    return strong(came_with(judgement) if told.came_with_it else "")
+def side_piece(value: str) -> Piece:
+    """Return a side of a difference: a value, or the word for none."""
+    return word(value) if value in (UNKNOWN, NOT_SET) else code(value)
 
 
-def _named(difference: Difference) -> str:
+def difference_name(difference: Difference) -> str:
     """Name what differs, its kind first where the name does not show it."""
     kind = difference.kind
     if kind is DifferenceKind.COMMIT:
         return f"commit of {_checkout(difference.checkout or difference.name)}"
-    name = texts.cut(texts.printable(difference.name), _LONGEST_VALUE)
+    name = texts.cut(difference.name, _LONGEST_VALUE)
     if kind is DifferenceKind.COMMAND or name.startswith(kind.value):
         return name
     return f"{kind.value} {name}"
 
 
+def news(difference: Difference) -> str:
+    """Say what of a checkout is new since the last good night."""
+    name = _checkout(difference.checkout or difference.name)
+    return news_of(name, difference.last_good or "", difference.tonight or "")
+
+
 def _checkout(name: str) -> str:
     """Name a checkout; one that is known by no folder's name by what it holds."""
     known = {"working_directory": "the trainer", SUITE: "the system files"}
-    return known.get(name) or texts.cut(texts.printable(name), _LONGEST_VALUE)
+    return known.get(name) or texts.cut(name, _LONGEST_VALUE)
 
 
 def _shortened(values: Sequence[str | None]) -> list[str]:
     """Write values, the long ones without what all of them have at both ends."""
-    written = [NOT_SET if value == ABSENT else value and texts.printable(value) for value in values]
+    written = [NOT_SET if value == ABSENT else value for value in values]
     known = list(dict.fromkeys(text for text in written if text not in (None, NOT_SET)))
     begin = end = 0
     if len(known) > 1 and max(map(len, known)) > _LONGEST_VALUE:
@@ -377,41 +363,36 @@ def _cut(text: str, begin: int, end: int) -> str:
     return f"{'…' * (begin > 0)}{middle}{'…' * (end < len(text))}"
 
 
-def commit_texts(explanation: Explanation | None, most: int = COMMITS_SHOWN) -> Iterator[Text]:
-    """Yield the commits that came with the change, ``most`` of each checkout, with their pages."""
-    for known in explanation.commits if explanation is not None else ():
+def commit_texts(explanation: Explanation) -> Iterator[Text]:
+    """Yield the commits that came with the change, with their pages, and count what is left."""
+    for known in explanation.commits:
         name = _checkout(known.checkout)
-        for one in known.commits[:most]:
+        shown = known.commits[:COMMITS_SHOWN]
+        for one in shown:
             author, title = (
-                texts.cut(texts.printable(text), longest)
-                for text, longest in ((one.author, _LONGEST_VALUE), (one.title, _LONGEST_TITLE))
+                texts.cut(one.author, _LONGEST_VALUE),
+                texts.cut(one.title, _LONGEST_TITLE),
             )
-            line = f"commit {short_commit(one.name)} of {name}, {author}: {title}"
+            line = f"{short_commit(one.name)} of {name}, {author}: {title}"
             yield phrase("{}", Piece(line, address=texts.address(one.address)))
-        more = (known.count or 0) - most
+        more = (known.count or 0) - len(shown)
         ends = f"{short_commit(known.first)} to {short_commit(known.last)}"
         if more > 0 or not known.commits:
-            count = f"and {numbers.counted(more, 'more commit')}" if more > 0 else "commits"
+            count = f"and {more} more " if more > 0 else ""
             # The address is worth reading where nothing can be clicked.
             address = texts.address(known.compare)
             link = Piece(address, address=address) if address else ""
-            yield join(": ", [f"{count} of {name}, {ends}", link])
-
-
-def commit_count(explanation: Explanation | None) -> int:
-    """Count the same commits; those of a checkout that nobody has counted are one."""
-    known = explanation.commits if explanation is not None else ()
-    return sum(one.count or len(one.commits) or 1 for one in known)
+            yield join(": ", [f"{count}of {name}, {ends}", link])
 
 
 # --------------------------------------------------------------------------- who
 
 
-def accepted_by(acceptance: Acceptance | None, tonight: str) -> str:
+def accepted_by(acceptance: Acceptance | None, tonight: str) -> Text:
     """Say who accepted a number, when, at which commit and why; empty if nothing is recorded."""
     if acceptance is None:
-        return ""
-    who = f"by {texts.person(acceptance.by)} " if acceptance.by else ""
-    why = f": {texts.reason(acceptance.reason)}" if acceptance.reason else ""
-    where = f", {_commit(acceptance.commit)}" if acceptance.commit else ""
-    return f"{who}on {dated(acceptance.at, tonight)}{where}{why}"
+        return NOTHING
+    who = phrase("by {} ", texts.person(acceptance.by)) if acceptance.by else NOTHING
+    when = phrase("{}on {}", who, word(dated(acceptance.at, tonight)))
+    said = join(", ", [when, _commit(acceptance.commit)])
+    return join(": ", [said, texts.reason(acceptance.reason) if acceptance.reason else ""])
