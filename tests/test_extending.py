@@ -56,11 +56,6 @@ def mistakes(tmp_path, own=OWN, base=BASE):
     return [str(problem).removeprefix(f"{tmp_path}/") for problem in caught.value.problems]
 
 
-def launch_of(system):
-    assert system.launch is not None
-    return system.launch
-
-
 def test_only_what_differs_is_said(tmp_path):
     system = load(tmp_path)
     assert (system.id, system.unit, system.log_name) == ("own-llama", "tokens/s", "gpt")
@@ -70,47 +65,43 @@ def test_only_what_differs_is_said(tmp_path):
     assert metrics["memory"].tolerance_percent == 2
     assert metrics["memory"].unit == "GB"
     assert "loss" in metrics
-    spec = launch_of(system)
+    spec = system.launch
     assert spec.variables["config"].default == "llama_8b"
     assert spec.environment == {"A": "1", "B": "3"}
     assert system.file == tmp_path / "systems" / "own.yaml"
 
 
-def test_arguments_stand_behind_those_of_the_base(tmp_path):
-    system = load(tmp_path)
-    spec = launch_of(system)
-    one, two = system.cases
-    assert spec.arguments(one) == ("python", "train.py", "--config={config}", "--compile")
-    assert spec.arguments(two) == (*spec.arguments(one), "--many")
-
-
 @pytest.mark.parametrize(
-    ("command", "expected"),
+    ("command", "one", "two"),
     [
-        ("[run, --, '{arguments}', train.py]", ("run", "--", "--compile", "train.py")),
-        ("[run, '{extra_arguments}', x]", ("run", "--compile", "{extra_arguments}", "x")),
+        ('[python, "--config={config}"]', "python --config={config} --compile", " --many"),
+        ("[run, --, '{arguments}', x]", "run -- --compile", " --many x"),
+        ("[run, '{extra_arguments}', x]", "run --compile", " --many {extra_arguments} x"),
+        ("[run, {when: {precision: fp16}, arguments: [--half]}]", "run --compile", " --many"),
     ],
 )
-def test_arguments_stand_where_the_command_says(tmp_path, command, expected):
-    base = BASE.replace('[python, train.py, "--config={config}"]', command)
-    system = load(tmp_path, base=base)
-    assert launch_of(system).arguments(system.cases[0]) == expected
+def test_arguments_stand_behind_those_of_the_base_or_where_it_says(tmp_path, command, one, two):
+    """Conditions of a base may be for other cases."""
+    system = load(tmp_path, base=BASE.replace('[python, train.py, "--config={config}"]', command))
+    alone, many = (" ".join(system.launch.arguments(case)) for case in system.cases)
+    assert many == one + two
+    assert alone == many.replace(" --many", "")
 
 
 @pytest.mark.parametrize("nothing", ["[]", "~"])
 def test_the_modules_that_a_base_requires_are_taken_away(tmp_path, nothing):
     base = BASE.replace("  environment:", "  requires_modules: [torch]\n  environment:")
     own = OWN.replace("  environment:", f"  requires_modules: {nothing}\n  environment:")
-    assert launch_of(load(tmp_path, base=base)).requires_modules == ("torch",)
-    assert launch_of(load(tmp_path, own, base)).requires_modules == ()
+    assert load(tmp_path, base=base).launch.requires_modules == ("torch",)
+    assert load(tmp_path, own, base).launch.requires_modules == ()
 
 
 def test_a_base_may_extend_another(tmp_path):
     (tmp_path / "first.yaml").write_text(BASE, encoding="utf-8")
     system = load(tmp_path, base="extends: first.yaml\nunit: samples/s\nlaunch: {retries: 2}\n")
     assert system.unit == "samples/s"
-    assert launch_of(system).retries == 2
-    assert launch_of(system).command[0] == "python"
+    assert system.launch.retries == 2
+    assert system.launch.command[0] == "python"
 
 
 def test_a_mistake_is_told_where_it_stands(tmp_path):
@@ -129,36 +120,25 @@ def test_a_mistake_of_the_base_that_is_read_later_is_told_there_too(tmp_path):
     assert mistake.startswith("systems/own.yaml:9: $.launch.arguments[1].arguments[0]:")
 
 
-def test_what_nobody_says_is_missing(tmp_path):
-    (mistake,) = mistakes(tmp_path, OWN.replace("model: llama\n", ""))
-    assert mistake == "systems/own.yaml:1: $: the key 'model' is missing"
-
-
-def test_nothing_behind_a_key_takes_away_what_is_needed(tmp_path):
-    (mistake,) = mistakes(tmp_path, f"{OWN}unit:\n")
-    assert "the key 'unit' is missing" in mistake
-
-
-def test_a_key_stands_once(tmp_path):
-    (mistake,) = mistakes(tmp_path, f"{OWN}model: other\n")
-    assert "duplicate key; the first is on line 2" in mistake
-    (mistake,) = mistakes(tmp_path, f"{OWN}extends: ../base.yaml\n")
-    assert mistake.startswith("systems/own.yaml:13: $.extends: duplicate key")
-
-
-def test_a_key_that_is_no_word_is_told(tmp_path):
-    (mistake,) = mistakes(tmp_path, f"{OWN}? [a, b]\n: c\n")
-    assert mistake.startswith("systems/own.yaml:13: $: found a list")
-    (mistake,) = mistakes(tmp_path, base=f"{BASE}? {{a: b}}\n: c\n")
-    assert mistake.startswith("base.yaml:")
-    assert "found a mapping" in mistake
-
-
-@pytest.mark.parametrize(("base", "found"), [("- a\n", "a list"), ("some text\n", "some text")])
-def test_a_base_of_another_kind_is_told(tmp_path, base, found):
-    (mistake,) = mistakes(tmp_path, base=base)
-    assert mistake.startswith("base.yaml:1: $: found ")
-    assert found in mistake
+@pytest.mark.parametrize(
+    ("own", "base", "expected"),
+    [
+        (OWN.replace("model: llama\n", ""), BASE,
+         "systems/own.yaml:1: $: the key 'model' is missing"),
+        (f"{OWN}unit:\n", BASE, "systems/own.yaml:1: $: the key 'unit' is missing"),
+        (f"{OWN}model: other\n", BASE, "systems/own.yaml:13: $.model: duplicate key; the first is"),
+        (f"{OWN}extends: ../base.yaml\n", BASE, "systems/own.yaml:13: $.extends: duplicate key"),
+        (f"{OWN}? [a, b]\n: c\n", BASE, "systems/own.yaml:13: $: found a list"),
+        (OWN, f"{BASE}? {{a: b}}\n: c\n", "base.yaml:17: $: found a mapping"),
+        (OWN, "- a\n", "base.yaml:1: $: found a list"),
+        (OWN, "some text\n", "base.yaml:1: $: found 'some text'"),
+        (OWN, "extends: systems/own.yaml\n",
+         "base.yaml:1: $.extends: 'systems/own.yaml' extends this file"),
+    ],
+)  # fmt: skip
+def test_what_both_files_do_not_make_whole_is_told(tmp_path, own, base, expected):
+    (mistake,) = mistakes(tmp_path, own, base)
+    assert mistake.startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -176,11 +156,6 @@ def test_an_unknown_base_is_told(tmp_path, extends, expected):
     assert expected in mistake
 
 
-def test_files_that_extend_each_other_are_told(tmp_path):
-    (mistake,) = mistakes(tmp_path, base="extends: systems/own.yaml\n")
-    assert mistake.startswith("base.yaml:1: $.extends: 'systems/own.yaml' extends this file")
-
-
 def test_the_session_says_what_the_base_gave(pytester):
     """From the command line: the plan of a case that is written in two files."""
     pytester.makefile(".yaml", base=BASE)
@@ -195,23 +170,3 @@ def test_the_session_says_what_the_base_gave(pytester):
         "bench_tests", "--dlperf-dry-run", "-k1n1g", "--dlperf-set=own-llama.extra_args=--more"
     )
     result.stdout.fnmatch_lines(["*train.py*--config=llama_8b*--compile*--more*"])
-
-
-def test_an_editor_takes_a_file_that_extends_for_whole(tmp_path):
-    import jsonschema
-    import yaml
-
-    from pytest_dlperf.baselines.schemas import schemas
-
-    validator = jsonschema.Draft202012Validator(schemas()["system"])
-    assert list(validator.iter_errors(yaml.safe_load(OWN))) == []
-    assert list(validator.iter_errors(yaml.safe_load(OWN.partition("\n")[2])))
-    assert list(validator.iter_errors(yaml.safe_load(OWN.replace("windows:", "window:") + "x: 1")))
-    load(tmp_path)
-
-
-def test_a_base_has_conditions_for_other_cases_too(tmp_path):
-    train = "[python, train.py, {when: {precision: fp16}, arguments: [--half]}]"
-    base = BASE.replace('[python, train.py, "--config={config}"]', train)
-    found = load(tmp_path, base=base)
-    assert "--half" not in launch_of(found).arguments(found.cases[0])

@@ -97,6 +97,7 @@ def test_a_file_with_most_keys_is_good_to_editors(name):
         ("system", "devices: gpu", "devices: gpus"),
         ("system", "launch:", "launch:\n  environments: {A: 1}"),
         ("system", "model: resnet50\n", ""),
+        ("system", "framework: pytorch\n", "extends: x\nunknown: 1\n"),
     ],
 )
 def test_a_mistake_is_one_to_editors(name, old, new):

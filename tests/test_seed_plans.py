@@ -11,6 +11,7 @@ from pytest_dlperf.config.launch_keys import Devices, StartOn, VariableKind
 from pytest_dlperf.config.launch_variables import resolve
 from pytest_dlperf.config.settings import parse_setting
 from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.files.masking import hide_variables, hide_words
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.plan import Node, plan_run
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case, Topology
@@ -356,6 +357,14 @@ def test_tensorflow_bert_base(case):
 
 
 # ------------------------------------------------------------------------------ all of them
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_nothing_of_a_command_is_taken_for_a_secret(name):
+    for case in cases_of(SYSTEMS[name]):
+        for command in plan(case):
+            assert hide_words(command.arguments) == list(command.arguments)
+            assert hide_variables(command.environment) == command.environment
 
 
 @each_case_of(*SEEDS)

@@ -44,8 +44,9 @@ cases:
 
 def load(tmp_path, text):
     file = tmp_path / "paddle-resnet50.yaml"
-    file.write_text(text, encoding="utf-8")
-    return load_systems([file], BUILTIN_FORMATS)["paddle-resnet50"]
+    file.write_bytes(text.encode("utf-8", "surrogatepass"))
+    (system,) = load_systems([file], BUILTIN_FORMATS).values()
+    return system
 
 
 def mistakes(tmp_path, text):
@@ -79,76 +80,53 @@ def test_the_shipped_files_are_sound():
     ("old", "new", "expected"),
     [
         ("unit: images/s\n", "", "1: $: the key 'unit' is missing"),
-        (
-            "unit: images/s\n",
-            "unit: images/s\nrepeat: 3\n",
-            (
-                "4: $.repeat: unknown key 'repeat'; allowed: flops_per_token, flops_per_sample, "
-                "framework, model, unit, log, window, cases, metrics, repeats, tolerance_percent, "
-                "marks, launch, needs, companions, resource, extends; did you mean 'repeats'?"
-            ),
-        ),
-        (
-            "  format: paddle_resnet\n",
-            "  format: paddle_resent\n",
-            "6: $.log.format: found 'paddle_resent'; allowed: ",
-        ),
-        (
-            "[1n1g, 4n8g]",
-            "[1n1g, 4x8]",
-            ("13: $.cases[0].topologies[1]: found '4x8'; allowed: a topology such as 4n8g"),
-        ),
-        (
-            "batch_per_device: 128",
-            "batch_per_device: 0",
-            ("12: $.cases[0].batch_per_device: found '0'; allowed: integer ≥ 1 and ≤ 1,000"),
-        ),
-        (
-            "model: resnet50",
-            "model: ResNet-50",
-            (
-                "2: $.model: found 'ResNet-50'; allowed: a name of lower-case letters, digits and "
-                "underscores, a letter first"
-            ),
-        ),
-        (
-            "[1n1g, 4n8g]",
-            "[1n1g, 1n1g]",
-            (
-                "13: $.cases[0].topologies[1]: paddle-resnet50-fp32-b128-1n1g is named twice; "
-                "first on line 13"
-            ),
-        ),
-        (
-            "unit: images/s\n",
-            "unit: images/s\nmodel: resnet50\n",
-            "4: $.model: duplicate key; the first is on line 2",
-        ),
-        (
-            "precision: fp32",
-            "precision: 32",
-            ("11: $.cases[0].precision: found '32'; allowed: a precision such as fp32, or a list"),
-        ),
+        ("unit: images/s\n", "unit: images/s\nrepeat: 3\n",
+         "4: $.repeat: unknown key 'repeat'; allowed: flops_per_token, flops_per_sample, framew"),
+        ("format: paddle_resnet\n", "format: paddle_resent\n",
+         "6: $.log.format: found 'paddle_resent'; allowed: "),
+        ("[1n1g, 4n8g]", "[1n1g, 4x8]",
+         "13: $.cases[0].topologies[1]: found '4x8'; allowed: a topology such as 4n8g"),
+        ("[1n1g, 4n8g]", "[1n1g, 1n1g]",
+         "13: $.cases[0].topologies[1]: paddle-resnet50-fp32-b128-1n1g is named twice; first on"),
+        ("batch_per_device: 128", "batch_per_device: 0",
+         "12: $.cases[0].batch_per_device: found '0'; allowed: integer ≥ 1 and ≤ 1,000"),
+        ("batch_per_device: 128", "batch_per_device: [128, many]",
+         "12: $.cases[0].batch_per_device[1]: found 'many'; allowed: "),
+        ("batch_per_device: 128", "batch_per_device: [8, 8]",
+         "13: $.cases[0].topologies[0]: paddle-resnet50-fp32-b8-1n1g is named twice"),
+        ("model: resnet50", "model: ResNet-50",
+         "2: $.model: found 'ResNet-50'; allowed: a name of lower-case letters, digits and "),
+        ("unit: images/s\n", "unit: images/s\nmodel: resnet50\n",
+         "4: $.model: duplicate key; the first is on line 2"),
+        ("precision: fp32", "precision: 32",
+         "11: $.cases[0].precision: found '32'; allowed: a precision such as fp32, or a list"),
+        ("images/s", "tok/s", "3: $.unit: throughput in 'tok/s' is not known; tokens are counted"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_told_by_line_and_key_path(tmp_path, old, new, expected):
     assert GOOD.count(old) == 1
-    [mistake] = mistakes(tmp_path, GOOD.replace(old, new))
+    [mistake, *_] = mistakes(tmp_path, GOOD.replace(old, new))
     assert mistake.startswith(expected)
 
 
-def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):
-    text = (
-        GOOD.replace("unit: images/s\n", "")
-        .replace("warmup_steps: 20", "warmup_steps: some")
-        .replace("1n1g, 4n8g", "1n1g, 4n8")
-        .replace("options: [dali]", "options: [da li]")
-    )
-    assert [mistake.split(": ")[1] for mistake in mistakes(tmp_path, text)] == [
-        "$",
-        "$.window.warmup_steps",
-        "$.cases[0].topologies[1]",
-    ]
+@pytest.mark.parametrize(
+    ("changes", "paths"),
+    [
+        ({"unit: images/s\n": "", "warmup_steps: 20": "warmup_steps: some",
+          "1n1g, 4n8g": "1n1g, 4n8", "options: [dali]": "options: [da li]"},
+         ["", ".window.warmup_steps", ".cases[0].topologies[1]"]),
+        ({"unit: images/s\n": "unit: images/s\nflops_per_token: 1e9\n"},
+         [".cases[0]", ".cases[1]"]),
+        ({"cases:\n": "launch: {command: [a, '{x}'], environment: {A: '{y}'}}\ncases:\n"},
+         [".launch.command[1]", ".launch.environment.A"]),
+    ],
+)  # fmt: skip
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path, changes, paths):
+    text = GOOD
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    told = [mistake.split(": ")[1] for mistake in mistakes(tmp_path, text)]
+    assert told == [f"${path}" for path in paths]
 
 
 @pytest.mark.parametrize(
@@ -159,24 +137,14 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):
         ("framework: [paddle\nmodel: x\n", "2: $: not YAML: "),
         ("a: 1\n---\nb: 2\n", "2: $: not YAML: "),
         ("framework: !!python/object:os.system x\n", "1: $"),
+        ("log:\n\tname: x\n", "2: $: not YAML: "),
+        ("framework: \ud800\n", "1: $: is not UTF-8"),
     ],
 )
 def test_what_is_no_system_file_is_told(tmp_path, text, expected):
-    assert mistakes(tmp_path, text)[0].startswith(expected)
-
-
-@pytest.mark.parametrize("text", ["log:\n\tname: x\n", "a: b\n\tc: d\n"])
-def test_a_tab_is_told_as_such(tmp_path, text):
-    (told,) = mistakes(tmp_path, text)
-    assert told.startswith("2: $: not YAML: ")
-    assert told.endswith("; indent by spaces, not by tabs")
-
-
-def test_a_file_that_is_not_utf_8_is_told(tmp_path):
-    file = tmp_path / "x.yaml"
-    file.write_bytes(b"framework: \xff\xfe\n")
-    with pytest.raises(YamlError, match="is not UTF-8"):
-        load_systems([file], BUILTIN_FORMATS)
+    told = mistakes(tmp_path, text)[0]
+    assert told.startswith(expected)
+    assert ("indent by spaces, not by tabs" in told) is ("\t" in text)
 
 
 def test_a_system_declared_twice_names_both_files(tmp_path):
@@ -246,10 +214,7 @@ cases:
 
 
 def test_a_case_may_say_its_global_batch_length_layout_and_reference(tmp_path):
-    file = tmp_path / "megatron.yaml"
-    file.write_text(LAYOUTS, encoding="utf-8")
-    one, many, other = load_systems([file], BUILTIN_FORMATS)["megatron-llama3"].cases
-
+    one, many, other = load(tmp_path, LAYOUTS).cases
     assert one.id == "megatron-llama3-bf16-gb256-s4096-tp2_pp4-fp8_comm-1n8g"
     assert many.id == "megatron-llama3-bf16-gb256-s4096-tp2_pp4-fp8_comm-64n8g"
     assert (many.replicas, many.batch_per_replica, many.global_batch) == (64, 4, 256)
@@ -291,8 +256,6 @@ def test_a_case_may_say_its_global_batch_length_layout_and_reference(tmp_path):
          "15: $.cases[1]: throughput in tokens/s needs 'sequence_length' here"),
         ("flops_per_sample: 5e14", "flops_per_sample: 5e14\n    flops_per_token: 1e9",
          "15: $.cases[1]: flops_per_token and flops_per_sample say the same; give one"),
-        ("unit: tokens/s", "unit: tok/s",
-         "3: $.unit: throughput in 'tok/s' is not known; tokens are counted in 'tokens/s'"),
         ("[fp8_comm]", "[tp2]", "12: $.cases[0].options[0]: option 'tp2' would be read as a batch"),
     ],
 )  # fmt: skip
@@ -305,9 +268,7 @@ def test_lists_name_a_case_for_each_combination(tmp_path):
     text = LAYOUTS.replace("precision: bf16\n    global_batch: 256", (
         "precision: [bf16, fp8]\n    global_batch: [256, 512]"
     )).replace("parallel: {tp: 8}", "parallel: [{tp: 8}, {tp: 4, cp: 2}]")  # fmt: skip
-    file = tmp_path / "megatron.yaml"
-    file.write_text(text, encoding="utf-8")
-    cases = load_systems([file], BUILTIN_FORMATS)["megatron-llama3"].cases
+    cases = load(tmp_path, text).cases
     first = "megatron-llama3-{}-gb{}-s4096-tp2_pp4-fp8_comm-{}"
     assert [case.id for case in cases] == [
         *(
@@ -322,31 +283,10 @@ def test_lists_name_a_case_for_each_combination(tmp_path):
     assert cases[0].flops_per_sample == 48.2e9 * 4096
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("128", "[128, many]", "12: $.cases[0].batch_per_device[1]: found 'many'; allowed: "),
-        ("fp32", "[fp32, FP8]", "11: $.cases[0].precision[1]: found 'FP8'; allowed: a precision"),
-        ("128", "[8, 8]", "13: $.cases[0].topologies[0]: paddle-resnet50-fp32-b8-1n1g is named tw"),
-    ],
-)
-def test_a_mistake_in_such_a_list_is_told_by_its_place(tmp_path, old, new, expected):
-    assert mistakes(tmp_path, GOOD.replace(old, new))[0].startswith(expected)
-
-
 def test_a_mistake_that_several_combinations_share_is_told_once(tmp_path):
     text = LAYOUTS.replace("global_batch: 256", "global_batch: 257")
-    assert text != LAYOUTS
-    text = text.replace("precision: bf16", "precision: [bf16, fp8]")
-    told = mistakes(tmp_path, text)
+    told = mistakes(tmp_path, text.replace("precision: bf16", "precision: [bf16, fp8]"))
     assert len(told) == len({*told})
-
-
-def test_tokens_need_a_sequence_length_for_their_flops_as_well(tmp_path):
-    text = GOOD.replace("unit: images/s\n", "unit: images/s\nflops_per_token: 1e9\n")
-    told = mistakes(tmp_path, text)
-    assert [one.split(": ")[1] for one in told] == ["$.cases[0]", "$.cases[1]"]
-    assert all("flops_per_token needs 'sequence_length'" in one for one in told)
 
 
 def test_a_launch_fills_in_and_chooses_by_length_and_layout(tmp_path):
@@ -360,36 +300,24 @@ launch:
     - {when: {pp: 2+, sequence_length: [2048, 4096]}, arguments: ["--interleave={replicas}"]}
     - {when: {tp: 8}, arguments: [--wide]}
 """
-    file = tmp_path / "megatron.yaml"
-    file.write_text(LAYOUTS + launch, encoding="utf-8")
-    system = load_systems([file], BUILTIN_FORMATS)["megatron-llama3"]
+    system = load(tmp_path, LAYOUTS + launch)
     _, many, other = system.cases
     assert system.launch.arguments(many)[4:] == ("--interleave={replicas}",)
     assert system.launch.arguments(other)[4:] == ("--wide",)
 
 
 @pytest.mark.parametrize(
-    ("argument", "expected"),
+    ("text", "argument", "expected"),
     [
-        ("{batch_per_device}", ("uses {batch_per_device}, and megatron-llama3-bf16-gb256-s4096-tp2_"
-         "pp4-fp8_comm-1n8g spreads a replica over several devices; use {batch_per_replica}")),
-        ("{batch_per_node}", ("uses {batch_per_node}, and megatron-llama3-bf16-b2-s8192-tp16-2n8g "
-         "spreads a replica over several nodes; use {batch_per_replica}")),
+        (LAYOUTS, "{batch_per_device}", "megatron-llama3-bf16-gb256-s4096-tp2_pp4-fp8_comm-1n8g "),
+        (LAYOUTS.replace("{tp: 8}", "{tp: 16}"), "{batch_per_node}",
+         "megatron-llama3-bf16-b2-s8192-tp16-2n8g spreads a replica over several nodes; use {bat"),
+        (GOOD, "{sequence_length}", "paddle-resnet50-fp32-b128-1n1g has no sequence_length"),
     ],
 )  # fmt: skip
-def test_a_batch_that_a_layout_does_not_leave_whole_is_told(tmp_path, argument, expected):
-    launch = f"launch: {{command: [train, '--batch={argument}']}}\n"
-    text = LAYOUTS.replace("{tp: 8}", "{tp: 16}") + launch
-    [mistake] = mistakes(tmp_path, text)
-    assert mistake == f"22: $.launch.command: {expected}"
-
-
-def test_a_length_that_a_case_does_not_have_is_told(tmp_path):
-    launch = "launch: {command: [train, '--length={sequence_length}']}\n"
-    mistake = mistakes(tmp_path, GOOD + launch)[0]
-    assert mistake.endswith(
-        "uses {sequence_length}, and paddle-resnet50-fp32-b128-1n1g has no sequence_length"
-    )
+def test_what_a_case_has_no_value_of_is_told(tmp_path, text, argument, expected):
+    mistake = mistakes(tmp_path, f"{text}launch: {{command: [train, '--a={argument}']}}\n")[0]
+    assert f"$.launch.command: uses {argument}, and {expected}" in mistake
 
 
 def test_a_launch_is_read(tmp_path):
@@ -440,125 +368,44 @@ def test_a_launch_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "expected"),
+    ("old", "new", "path", "expected"),
     [
-        (
-            "kind: folder",
-            "kind: foldr",
-            (
-                "14: $.launch.variables.data.kind: found text; allowed: file, folder, text; did "
-                "you mean 'folder'?"
-            ),
-        ),
-        (
-            "    data: {meaning",
-            "    nodes: {meaning: x}\n    data: {meaning",
-            "14: $.launch.variables.nodes: has the name 'nodes', which has a meaning already",
-        ),
-        (
-            "    data: {meaning",
-            "    A b: {meaning: x}\n    data: {meaning",
-            "14: $.launch.variables.A b: 'A b' is not a name of lower-case letters",
-        ),
-        (
-            "    FAST:",
-            "    A=B: 1\n    FAST:",
-            "32: $.launch.environment.A=B: 'A=B' is not the name of an environment variable",
-        ),
-        (
-            "world_size:",
-            "worldsize:",
-            (
-                "21: $.launch.values.threads[1].when.worldsize: unknown key 'worldsize'; allowed: "
-                "precision, without_precision, option, without_option, nodes, devices_per_node, "
-                "world_size, sequence_length, tp, pp, cp, ep, axes; did you mean 'world_size'?"
-            ),
-        ),
-        (
-            '"{shards}"',
-            '"{shard}"',
-            (
-                "21: $.launch.values.threads[1].value: '{shard}' has the unknown placeholder "
-                "{shard}; did you mean {shards}?"
-            ),
-        ),
-        (
-            "      - {value: 8}\n",
-            "",
-            (
-                "20: $.launch.values.threads: has no choice for paddle-resnet50-fp32-b128-1n1g; a "
-                "last one without 'when' is for all others"
-            ),
-        ),
-        (
-            "batch_per_node/1000",
-            "batch_per_nod/1000",
-            (
-                "25: $.launch.command[1]: '--rate={batch_per_nod/1000}' has the unknown "
-                "placeholder {batch_per_nod/1000}; did you mean {batch_per_node}?"
-            ),
-        ),
-        (
-            "[-H, ",
-            '["{batch}", ',
-            "27: $.launch.command[2].arguments[0]: '{batch}' has the unknown placeholder {batch}",
-        ),
-        (
-            '"{extra_arguments}"',
-            '"-{extra_arguments}"',
-            "28: $.launch.command[3]: '-{extra_arguments}' has {extra_arguments} in it, which can",
-        ),
-        (
-            '- "{data}"',
-            "- {data}",
-            (
-                "29: $.launch.command[4].data: found nothing; a text in braces stands in quotes, "
-                'as in "{data}"'
-            ),
-        ),
-        (
-            '"{threads}"',
-            '"{threds}"',
-            (
-                "31: $.launch.environment.THREADS: '{threds}' has the unknown placeholder "
-                "{threds}; did you mean {threads}?"
-            ),
-        ),
-        (
-            'working_directory: "{data}"',
-            'working_directory: "{date}"',
-            (
-                "33: $.launch.working_directory: '{date}' has the unknown placeholder {date}; did "
-                "you mean {data}?"
-            ),
-        ),
+        ("kind: folder", "kind: foldr", "14: $.launch.variables.data.kind",
+         "found text; allowed: file, folder, text; did you mean 'folder'?"),
+        ("    data: {m", "    nodes: {meaning: x}\n    data: {m", "14: $.launch.variables.nodes",
+         "has the name 'nodes', which has a meaning already"),
+        ("    data: {m", "    A b: {meaning: x}\n    data: {m", "14: $.launch.variables.A b",
+         "'A b' is not a name of lower-case letters"),
+        ("    FAST:", "    A=B: 1\n    FAST:", "32: $.launch.environment.A=B",
+         "'A=B' is not the name of an environment variable"),
+        ("world_size:", "worldsize:", "21: $.launch.values.threads[1].when.worldsize",
+         "unknown key 'worldsize'; allowed: precision, without_precision, option, "),
+        ('"{shards}"', '"{shard}"', "21: $.launch.values.threads[1].value",
+         "'{shard}' has the unknown placeholder {shard}; did you mean {shards}?"),
+        ("      - {value: 8}\n", "", "20: $.launch.values.threads",
+         "has no choice for paddle-resnet50-fp32-b128-1n1g; a last one without 'when' is for all"),
+        ("batch_per_node/1000", "batch_per_nod/1000", "25: $.launch.command[1]",
+         "'--rate={batch_per_nod/1000}' has the unknown placeholder {batch_per_nod/1000}; did you"),
+        ("batch_per_node/1000", "batch_per_node/0", "25: $.launch.command[1]",
+         "'--rate={batch_per_node/0}' divides by zero"),
+        ("[-H, ", '["{batch}", ', "27: $.launch.command[2].arguments[0]",
+         "'{batch}' has the unknown placeholder {batch}"),
+        ('"{extra_arguments}"', '"-{extra_arguments}"', "28: $.launch.command[3]",
+         "'-{extra_arguments}' has {extra_arguments} in it, which can"),
+        ('- "{data}"', "- {data}", "29: $.launch.command[4].data",
+         'found nothing; a text in braces stands in quotes, as in "{data}"'),
+        ('"{threads}"', '"{threds}"', "31: $.launch.environment.THREADS",
+         "'{threds}' has the unknown placeholder {threds}; did you mean {threads}?"),
+        ('working_directory: "{data}"', 'working_directory: "{date}"',
+         "33: $.launch.working_directory", "'{date}' has the unknown placeholder {date}; did you"),
+        ("pause_s: 0", "pause_s: -1", "39: $.launch.pause_s", "found text; allowed: number ≥ 0"),
     ],
-)
-def test_a_mistake_of_a_launch_is_told_by_line_and_key_path(tmp_path, old, new, expected):
+)  # fmt: skip
+def test_a_mistake_of_a_launch_is_told_by_line_and_key_path(tmp_path, old, new, path, expected):
     text = GOOD.replace("cases:\n", f"{LAUNCH}cases:\n")
     assert text.count(old) == 1
-    assert mistakes(tmp_path, text.replace(old, new))[0].startswith(expected)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {
-            "pause_s": ("pause_s: 0", "pause_s: -1"),
-        },
-        {
-            "command[1]": ("batch_per_node/1000", "batch_per_node/0"),
-            "environment.THREADS": ('"{threads}"', '"{thread}"'),
-        },
-    ],
-    ids=["of form", "of meaning"],
-)
-def test_all_mistakes_of_a_launch_are_told_at_once(tmp_path, changes):
-    text = GOOD.replace("cases:\n", f"{LAUNCH}cases:\n")
-    for old, new in changes.values():
-        text = text.replace(old, new)
-    told = [mistake.split(": ")[1] for mistake in mistakes(tmp_path, text)]
-    assert told == [f"$.launch.{path}" for path in changes]
+    [mistake, *_] = mistakes(tmp_path, text.replace(old, new))
+    assert mistake.startswith(f"{path}: {expected}")
 
 
 @pytest.mark.parametrize("file", sorted(SYSTEMS.glob("*.yaml")), ids=lambda file: file.stem)
@@ -578,44 +425,27 @@ def test_a_path_that_is_a_default_is_beside_the_file_that_says_it(tmp_path):
     assert spec.variables["program"].default == str(tmp_path.parent / "trainers" / "own.py")
 
 
-def test_a_log_format_can_be_declared_without_python(tmp_path):
-    record = r"'iteration (?P<step>\d+) took (?P<seconds>[\d.]+) s'"
-    own = GOOD.replace("format: paddle_resnet", f"format: {{record: {record}}}")
-    assert load(tmp_path, own).log_format.name == "paddle-resnet50"
-
-
-@pytest.mark.parametrize("record", ["'step (?P<step>'", "'no groups'", "'(?P<step>[0-9]*)'"])
-def test_a_log_format_that_cannot_work_is_told(tmp_path, record):
-    text = GOOD.replace("format: paddle_resnet", f"format: {{record: {record}}}")
-    assert mistakes(tmp_path, text)[0].startswith("6: $.log.format")
-
-
 FORMAT = GOOD.replace("format: paddle_resnet", "format:\n    {}")
 
 
 @pytest.mark.parametrize(
-    ("given", "line", "said"),
+    ("given", "key", "said"),
     [
-        (
-            "json: {step: step, second: time}",
-            "7: $.log.format.json.second",
-            "is not a group of a record: step",
-        ),
-        ("{json: {step: s}, csv: {step: s}}", "7: $.log.format", "one of 'record', 'json' and"),
-        (
-            "{json: {step: s}, covers: moving_mean}",
-            "7: $.log.format.covers",
-            "last_step, since_last",
-        ),
-        ("{json: {step: s}, covers: last}", "7: $.log.format.covers", "since_start"),
-        ("{json: {step: s}, step: count}", "7: $.log.format", "counted only without step"),
-        ("{json: {}, step: {every: 0}}", "7: $.log.format.step.every", "integer ≥ 1"),
-        ("{record: x, step: all}", "7: $.log.format.step", "count or mapping"),
+        ("json: {step: step, second: time}", ".json.second", "is not a group of a record: step"),
+        ("{json: {step: s}, csv: {step: s}}", "", "one of 'record', 'json' and"),
+        ("{json: {step: s}, covers: moving_mean}", ".covers", "last_step, since_last"),
+        ("{json: {step: s}, covers: last}", ".covers", "since_start"),
+        ("{json: {step: s}, step: count}", "", "counted only without step"),
+        ("{json: {}, step: {every: 0}}", ".step.every", "integer ≥ 1"),
+        ("{record: x, step: all}", ".step", "count or mapping"),
+        ("{record: 'step (?P<step>'}", "", "missing )"),
+        ("{record: 'no groups'}", "", "group"),
+        ("{record: '(?P<step>[0-9]*)'}", "", "empty"),
     ],
 )
-def test_mistakes_of_a_format(tmp_path, given, line, said):
+def test_mistakes_of_a_format(tmp_path, given, key, said):
     [first, *_] = mistakes(tmp_path, FORMAT.format(given))
-    assert first.startswith(f"{line}: "), first
+    assert first.startswith(f"7: $.log.format{key}: "), first
     assert said in first
 
 
@@ -623,6 +453,7 @@ def test_the_words_of_a_format(tmp_path):
     by_key = "{json: {step: a.b, seconds: c}, where: {kind: train, n: 1}, covers: since_last}"
     found = load(tmp_path, FORMAT.format(by_key)).log_format
     assert isinstance(found.record, JsonRecord)
+    assert found.name == "paddle-resnet50"
     assert found.record.keys == {"step": "a.b", "seconds": "c"}
     assert found.record.where == {"kind": "train", "n": "1"}
     assert (found.covers, found.timing) == (Covers.SINCE_LAST, Timing.SECONDS)
