@@ -33,7 +33,7 @@ from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher, SshLauncher
-from pytest_dlperf.launch.plan import Place, plan_run, run_dir
+from pytest_dlperf.launch.plan import Node, plan_run, run_dir
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.measure.whole_run import logs_of
@@ -99,8 +99,8 @@ def run(
         on_progress=lambda _: None,
     )
     order = RunOrder(
-        places=tuple(
-            Place(
+        nodes=tuple(
+            Node(
                 host=host,
                 device_ids=(0,),
                 locked_devices=(0,),

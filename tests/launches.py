@@ -11,7 +11,7 @@ from pytest_dlperf.config.launch_variables import LaunchVariables
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import ADDRESS, Launcher, LocalLauncher
-from pytest_dlperf.launch.plan import NodeCommand, Place, plan_run, run_dir
+from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run, run_dir
 from pytest_dlperf.launch.record import LaunchOutcome
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.case import Case
@@ -20,16 +20,10 @@ from pytest_dlperf.model.measurement import Window
 THIS_MACHINE = Host(name="localhost", address=ADDRESS, devices=None)
 
 
-def places(*logs: Path, devices: int = 1, hosts: Sequence[Host] = ()) -> tuple[Place, ...]:
+def nodes_with(*logs: Path, devices: int = 1, hosts: Sequence[Host] = ()) -> tuple[Node, ...]:
     """Nodes that need no host for themselves; without ``hosts`` all are on this machine."""
     return tuple(
-        Place(
-            host=host,
-            device_ids=tuple(range(devices)),
-            locked_devices=(),
-            lock_scope="",
-            log=log,
-        )
+        Node(host=host, device_ids=tuple(range(devices)), log=log)
         for log, host in zip(logs, hosts or [THIS_MACHINE] * len(logs), strict=True)
     )
 
@@ -39,7 +33,7 @@ def run_commands(
 ) -> LaunchOutcome:
     """Run what is planned already."""
     order = RunOrder(
-        places=places(*(command.log for command in commands)),
+        nodes=nodes_with(*(command.log for command in commands)),
         plan=lambda _: commands,
         time_limit_s=time_limit_s,
     )
@@ -57,7 +51,7 @@ def run_spec(
     topology = case.topology
     logs = [run_dir(log) / f"node{rank}.log" for rank in range(1, topology.nodes)]
     order = RunOrder(
-        places=places(log, *logs, devices=topology.devices_per_node),
+        nodes=nodes_with(log, *logs, devices=topology.devices_per_node),
         plan=lambda nodes: plan_run(
             spec,
             case=case,

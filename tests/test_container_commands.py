@@ -13,13 +13,12 @@ from pytest_dlperf.launch.containers import (
     image_probe,
     node_in_container,
 )
-from pytest_dlperf.launch.hosts import Accelerators
+from pytest_dlperf.launch.hosts import Accelerators, Host
 from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.model.errors import UsageError
 
 NODE = Node(
-    host="gpu01",
-    address="10.0.0.1",
+    host=Host(name="gpu01", address="10.0.0.1"),
     port=4000,
     first_port=4001,
     device_ids=(2, 3),

@@ -15,6 +15,7 @@ from pytest_dlperf.config.settings import EVERY_SYSTEM_TAKES
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.config.template import FIELDS
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.plan import Node, plan_run
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.metric import builtin_metrics
@@ -164,8 +165,7 @@ def test_the_launch_on_a_head_node_is_one_command_for_all_nodes(tmp_path):
         run=1,
         nodes=[
             Node(
-                host=f"h{rank}",
-                address=address,
+                host=Host(name=f"h{rank}", address=address),
                 port=1,
                 first_port=1,
                 device_ids=(0, 1, 2, 3),

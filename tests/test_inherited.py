@@ -15,7 +15,7 @@ from launches import THIS_MACHINE
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher, SlurmLauncher, SshLauncher
-from pytest_dlperf.launch.plan import NodeCommand, Place
+from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.launch.run import run_on_hosts
 
 TELL = "import json, os; print('environment', json.dumps(dict(os.environ)))"
@@ -57,7 +57,7 @@ def environment_on(
 ):
     """The environment of a program that is launched there; ``added`` is what the user sets."""
     log = folder / f"{len(list(folder.iterdir()))}.log"
-    place = Place(host=host, device_ids=(0,), locked_devices=(), lock_scope="", log=log)
+    own = Node(host=host, device_ids=(0,), log=log)
     node = NodeCommand(
         node_rank=0,
         host=host.name,
@@ -67,7 +67,7 @@ def environment_on(
         working_directory=None,
         log=log,
     )
-    order = RunOrder(places=(place,), plan=lambda _: [node], time_limit_s=60, head_only=head_only)
+    order = RunOrder(nodes=(own,), plan=lambda _: [node], time_limit_s=60, head_only=head_only)
     assert run_on_hosts(launcher, order).succeeded
     [line] = [line for line in log.read_text().splitlines() if line.startswith("environment ")]
     return json.loads(line.removeprefix("environment "))
@@ -127,7 +127,7 @@ def test_a_step_knows_itself_and_a_trainer_beside_slurm_knows_nothing_of_the_job
 NESTED = """\
 import sys
 from pathlib import Path
-from launches import places, run_commands
+from launches import nodes_with, run_commands
 from pytest_dlperf.launch.plan import NodeCommand
 log = Path(sys.argv[1])
 again = (*sys.argv[2:], sys.executable, "-c",

@@ -28,7 +28,7 @@ from pytest_dlperf.launch import run as run_module
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import LocalLauncher
-from pytest_dlperf.launch.plan import NodeCommand, Place
+from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.remote_call import sent_modules, source_of
 from pytest_dlperf.launch.run import run_on_hosts
@@ -715,8 +715,8 @@ def test_a_forked_child_of_ours_does_not_keep_a_run_alive(folder):
 
 
 def test_two_hosts_that_are_one_machine_are_told_instead_of_waited_for(tmp_path):
-    places = tuple(
-        Place(
+    made = tuple(
+        Node(
             host=Host(name=name, address=name, devices=1),
             device_ids=(0,),
             locked_devices=(0,),
@@ -725,7 +725,7 @@ def test_two_hosts_that_are_one_machine_are_told_instead_of_waited_for(tmp_path)
         )
         for name in ("one", "two")
     )
-    order = RunOrder(places=places, plan=lambda _: [], time_limit_s=LONG_S)
+    order = RunOrder(nodes=made, plan=lambda _: [], time_limit_s=LONG_S)
     outcome = run_on_hosts(LocalLauncher(), order)
     assert outcome.error is not None
     assert "another host of this run is the same machine" in outcome.error

@@ -15,6 +15,7 @@ from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.config.launch_variables import LaunchVariables
 from pytest_dlperf.config.template import FIELDS, case_fields
 from pytest_dlperf.files.yamlfile import dotted
+from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.plan import Node, endpoint, plan_run
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
@@ -30,8 +31,7 @@ CONFINED = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
 def made_nodes(*addresses, devices=4):
     return tuple(
         Node(
-            host=f"me@host{rank}",
-            address=address,
+            host=Host(name=f"me@host{rank}", address=address),
             port=29400 + rank,
             first_port=20400,
             device_ids=tuple(range(4, 4 + devices)),

@@ -4,7 +4,7 @@ import resource
 
 import pytest
 from growth import calls_of
-from launches import places
+from launches import nodes_with
 
 from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.config.launch_variables import LaunchVariables
@@ -110,7 +110,7 @@ def test_what_is_true_of_many_hosts_is_said_once(tmp_path, monkeypatch):
     monkeypatch.setattr(gang, "SWEEP_LIMIT_S", 0.1)
     hosts = [Host(name=f"gpu{number:02}", address=f"10.0.0.{number}") for number in range(1, 13)]
     order = RunOrder(
-        places=places(*(tmp_path / f"{host.name}.log" for host in hosts), hosts=hosts),
+        nodes=nodes_with(*(tmp_path / f"{host.name}.log" for host in hosts), hosts=hosts),
         plan=lambda nodes: planned(nodes, tmp_path),
         time_limit_s=60.0,
     )
@@ -126,8 +126,7 @@ def recorded(count, folder):
     """What is about to be written of a run whose commands have a list of all nodes each."""
     nodes = [
         Node(
-            host=f"gpu{number}",
-            address=f"10.0.{number >> 8}.{number & 255}",
+            host=Host(name=f"gpu{number}", address=f"10.0.{number >> 8}.{number & 255}"),
             port=29500,
             first_port=20000,
             device_ids=tuple(range(8)),

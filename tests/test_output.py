@@ -8,7 +8,7 @@ import time
 
 import pytest
 from clusters.processes import LONG_S
-from launches import places
+from launches import nodes_with
 
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.launchers import Launcher
@@ -70,7 +70,7 @@ def run(log, code, read, time_limit_s=LONG_S):
         working_directory=None,
         log=log,
     )
-    order = RunOrder(places=places(log), plan=lambda _: [command], time_limit_s=time_limit_s)
+    order = RunOrder(nodes=nodes_with(log), plan=lambda _: [command], time_limit_s=time_limit_s)
     return run_on_hosts(Behind(read), order)
 
 

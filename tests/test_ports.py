@@ -3,7 +3,7 @@
 import sys
 import uuid
 
-from launches import THIS_MACHINE, places
+from launches import THIS_MACHINE, nodes_with
 
 from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.config.launch_variables import LaunchVariables
@@ -24,7 +24,7 @@ def told_ports(folder):
     logs = [log, run_dir(log) / "node1.log"]
     words = ("{first_port}", "{node_port}")
     order = RunOrder(
-        places=places(*logs, devices=DEVICES, hosts=[THIS_MACHINE] * 2),
+        nodes=nodes_with(*logs, devices=DEVICES, hosts=[THIS_MACHINE] * 2),
         plan=lambda nodes: plan_run(
             LaunchSpec(command=(sys.executable, "-c", SAYS, *words)),
             case=Case.from_id(f"pytorch-resnet18-fp32-b8-2n{DEVICES}g"),

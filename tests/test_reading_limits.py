@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from clusters.processes import LONG_S
-from launches import places
+from launches import nodes_with
 
 from pytest_dlperf.formats.log_format import LogFormat, Ranks, custom_format
 from pytest_dlperf.launch.gang import RunOrder
@@ -75,7 +75,7 @@ def order_of(log):
         log=log,
     )
     return RunOrder(
-        places=places(log), plan=lambda _: [command], time_limit_s=LONG_S, watch=watch_of(log)
+        nodes=nodes_with(log), plan=lambda _: [command], time_limit_s=LONG_S, watch=watch_of(log)
     )
 
 

@@ -13,6 +13,7 @@ from pytest_dlperf.config.settings import parse_setting
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.files.masking import hide_variables, hide_words
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.plan import Node, plan_run
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case, Topology
 from pytest_dlperf.model.errors import CannotMeasureError
@@ -42,8 +43,7 @@ ADDRESSES = ("10.11.0.2", "10.11.0.3", "10.11.0.4", "10.11.0.5")
 def nodes_of(case, addresses=ADDRESSES):
     return tuple(
         Node(
-            host=f"v100-{rank}",
-            address=addresses[rank],
+            host=Host(name=f"v100-{rank}", address=addresses[rank]),
             port=20000 + rank,
             first_port=25000,
             device_ids=tuple(range(case.topology.devices_per_node)),
@@ -371,7 +371,7 @@ def test_nothing_of_a_command_is_taken_for_a_secret(name):
 def test_every_node_has_its_own_command_and_log(case):
     commands = plan(case)
     assert [command.node_rank for command in commands] == list(range(case.topology.nodes))
-    assert [command.host for command in commands] == [node.host for node in nodes_of(case)]
+    assert [command.host for command in commands] == [node.host.name for node in nodes_of(case)]
     assert len({command.log for command in commands}) == len(commands)
     # Nothing is left in a checkout, which may be read-only: each runs in a folder of its own.
     for rank, command in enumerate(commands):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from clusters.processes import processes_with, wait_until
-from launches import places
+from launches import nodes_with
 
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.node_progress import NodeState
@@ -48,8 +48,8 @@ def reported(tmp_path):
     clients = []
 
     def make(*lines, launcher=None):
-        [place] = places(tmp_path / f"{len(clients)}.log")
-        client = SupervisorClient(launcher or Scripted(*lines), place, "run.0.")
+        [node] = nodes_with(tmp_path / f"{len(clients)}.log")
+        client = SupervisorClient(launcher or Scripted(*lines), node, "run.0.")
         clients.append(client)
         while not client.is_gone:
             client.receive()

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pytest_dlperf.files.locks import shared_once
 from pytest_dlperf.launch.hosts import Host, describe_hosts
 from pytest_dlperf.launch.launchers import ADDRESS, lock_scope
-from pytest_dlperf.launch.plan import Place, example_nodes, node_log
+from pytest_dlperf.launch.plan import Node, example_nodes, node_log
 from pytest_dlperf.launch.preflight import HostReport, fingerprint_of, look_at_hosts
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.errors import (
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.held_hosts import HeldHosts
     from pytest_dlperf.launch.launchers import Engine, Launcher
     from pytest_dlperf.launch.leases import HostPool
-    from pytest_dlperf.launch.plan import Node
     from pytest_dlperf.launch.preflight import Requirements
     from pytest_dlperf.launch.record import LaunchOutcome
     from pytest_dlperf.model.case import Case
@@ -208,25 +207,25 @@ class Fleet:
         )
 
     def run(self, order: RunOrder, variables: LaunchVariables) -> LaunchOutcome:
-        """Run the nodes of a case in their places."""
+        """Run the nodes of a case."""
         order = replace(order, wait_limit_s=self.wait_limit_s)
         if self.held is not None:
             order = replace(order, loss=self.held.loss)
         return run_on_hosts(self.launcher.taking(variables.engine), order)
 
-    def places(
+    def nodes(
         self, hosts: Sequence[Host], case: Case, needed: Requirements, log: Path
-    ) -> tuple[Place, ...]:
-        """Place the nodes on the hosts; the first one of each locks all devices."""
+    ) -> tuple[Node, ...]:
+        """Make the nodes on these hosts; the first one of each locks all devices."""
         reports = self._looked_at(needed)
         devices = case.topology.devices_per_node
         seen: set[str] = set()
-        places = []
+        nodes = []
         for rank, host in enumerate(hosts):
             locked = 0 if host.address in seen else max(host.devices or 0, devices)
             seen.add(host.address)
-            places.append(
-                Place(
+            nodes.append(
+                Node(
                     host=host,
                     device_ids=tuple(range(devices)),
                     locked_devices=tuple(range(locked)),
@@ -235,7 +234,7 @@ class Fleet:
                     accelerators=reports[host.name].accelerators,
                 )
             )
-        return tuple(places)
+        return tuple(nodes)
 
     def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:
         """Return the nodes that a case would go to if all hosts were fit and free.
@@ -245,13 +244,15 @@ class Fleet:
         wanted = case.topology.nodes
         if self.held is not None:
             name = self.held.allocator.name
-            places = [(f"host {rank} of {name}", f"ADDRESS{rank}") for rank in range(wanted)]
-            return example_nodes(places, case, scratch)
+            given = [
+                Host(name=f"host {rank} of {name}", address=f"ADDRESS{rank}")
+                for rank in range(wanted)
+            ]
+            return example_nodes(given, case, scratch)
         hosts = _large_enough(self._hosts(), case)
         if self.is_this_machine:
             hosts *= wanted
-        places = [(host.name, host.address) for host in hosts[:wanted]]
-        return example_nodes(places, case, scratch, on_one_machine=self.is_this_machine)
+        return example_nodes(hosts[:wanted], case, scratch, on_one_machine=self.is_this_machine)
 
     # ------------------------------------------------------------------ which are fit
 

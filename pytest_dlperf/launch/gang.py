@@ -13,12 +13,13 @@ import uuid
 from typing import TYPE_CHECKING, Final, final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.launch import supervisor_client
 from pytest_dlperf.launch.inherited import SLURM
 from pytest_dlperf.launch.leases import wait_hint, wait_timeout_error
 from pytest_dlperf.launch.node_progress import NodeState, Report, once_all, read_report
-from pytest_dlperf.launch.plan import SCRATCH, Node, first_port, node_folder
+from pytest_dlperf.launch.plan import SCRATCH, first_port, node_folder
 from pytest_dlperf.launch.remote_call import allow_connections, source_of, start_remote
 from pytest_dlperf.launch.supervisor_client import SupervisorClient
 from pytest_dlperf.node import processes, remains, supervisor
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.plan import NodeCommand, Place
+    from pytest_dlperf.launch.plan import Node, NodeCommand
     from pytest_dlperf.launch.remote_call import RemoteCall
     from pytest_dlperf.launch.watch import RunWatch
 
@@ -59,7 +60,7 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     in which runs make their own.
     """
 
-    places: tuple[Place, ...]
+    nodes: tuple[Node, ...]
     plan: Callable[[Sequence[Node]], Sequence[NodeCommand]]
     time_limit_s: float
     scratch: str = SCRATCH
@@ -131,13 +132,10 @@ class Gang:
     def _nodes(self) -> list[Node]:
         first = first_port(self._id)
         return [
-            Node(
-                host=client.place.host.name,
-                address=client.place.host.address,
+            replace(
+                client.node,
                 # Some nodes may be one machine.
-                port=first + len(client.place.device_ids) + rank,
-                device_ids=client.place.device_ids,
-                accelerators=client.place.accelerators,
+                port=first + len(client.node.device_ids) + rank,
                 first_port=first,
                 folder=self._folder(rank),
             )
@@ -157,14 +155,14 @@ class Gang:
             busy = [client for client in self.nodes if client.state is NodeState.BUSY]
             for client in self.nodes:
                 client.release()
-            held = (f"{client.place.host.name}: {client.holder}" for client in busy)
+            held = (f"{client.node.host.name}: {client.holder}" for client in busy)
             self._wait_for(f"another run, from elsewhere, holds {'; '.join(dict.fromkeys(held))}")
             self._pause()
 
     def _folder(self, rank: int) -> str:
         """Name the folder of the run on a node."""
         here = self._launcher.on_this_machine
-        host = socket.gethostname() if here else self._order.places[rank].host.address
+        host = socket.gethostname() if here else self._order.nodes[rank].host.address
         return node_folder(self._order.scratch, self._id, rank, host)
 
     @property
@@ -286,9 +284,9 @@ class Gang:
 
     def _reached(self, *, again: bool) -> bool:
         """Reach all nodes; false when some stay queued for, and keeping the others is no use."""
-        allow_connections(len(self._order.places))
-        for rank, place in enumerate(self._order.places):
-            client = SupervisorClient(self._launcher, place, f"{self._id}.{rank}.", again=again)
+        allow_connections(len(self._order.nodes))
+        for rank, node in enumerate(self._order.nodes):
+            client = SupervisorClient(self._launcher, node, f"{self._id}.{rank}.", again=again)
             self.nodes.append(client)
             self._reports.register(client, selectors.EVENT_READ, client)
         queues = self._launcher.queues
@@ -318,7 +316,7 @@ class Gang:
         return all(client.state is NodeState.PREPARED for client in self.nodes)
 
     def _queued_for(self) -> str:
-        queued = (c.place.host.name for c in self.nodes if c.state is NodeState.CONNECTING)
+        queued = (c.node.host.name for c in self.nodes if c.state is NodeState.CONNECTING)
         return f"{self._launcher.name} has queued the run for {', '.join(dict.fromkeys(queued))}"
 
     def _wait_for(self, why: str) -> None:
@@ -353,7 +351,7 @@ class Gang:
                 continue
             order = client.sweep_order(self._marked(client), self._folder(rank))
             limit_s = SWEEP_LIMIT_S if client.lost is None else LOST_SWEEP_LIMIT_S
-            host = client.place.host
+            host = client.node.host
             try:
                 call = start_remote(self._launcher.outside, host, source_of(remains), order)
             except OSError as error:
@@ -378,7 +376,7 @@ class Gang:
                         self._note(client, report.at_end)
 
     def _note(self, client: SupervisorClient, *problems: str) -> None:
-        self._problems += [(client.place.host, problem) for problem in problems]
+        self._problems += [(client.node.host, problem) for problem in problems]
 
     def _problems_by_host(self) -> list[str]:
         """Say what went wrong at the end: one message for all hosts of which the same is true."""

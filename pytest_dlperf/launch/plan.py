@@ -8,23 +8,22 @@ second argument, whatever is in it.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
 from pytest_dlperf.config.launch_keys import Devices, StartOn
 from pytest_dlperf.config.template import EXTRA_ARGUMENTS, case_fields, fill
-from pytest_dlperf.launch.hosts import Accelerators
+from pytest_dlperf.launch.hosts import Accelerators, Host
 from pytest_dlperf.launch.step_lines import SERVING, TRAINER, steps_folder
 from pytest_dlperf.node.accelerators import confined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from pytest_dlperf.config.launch_spec import LaunchSpec
     from pytest_dlperf.config.launch_variables import LaunchVariables
-    from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Window
 
@@ -42,36 +41,28 @@ _RUN_DIGITS: Final = 12
 class Node(Struct, frozen=True, kw_only=True):
     """One node of a run.
 
-    ``host`` is its name for a launcher, ``address`` how the other nodes reach it (IPv6 without
-    brackets), ``port`` its own in this run, ``folder`` the run's own folder on it. ``first_port``
-    is the first of as many in a row as there are devices, the same on all nodes. ``device_ids`` are
-    the places of its devices among the ``accelerators`` of the host. Of a run that is queued, other
-    text stands for what only its nodes will know.
-    """
+    ``device_ids`` are the places of its devices among the ``accelerators`` of the host,
+    ``locked_devices`` those that no other run may use meanwhile that locks under the same
+    ``lock_scope`` there. Its output, errors included, goes to ``log``.
 
-    host: str
-    address: str
-    port: int
-    first_port: int
-    device_ids: tuple[int, ...]
-    folder: str
-    accelerators: Accelerators = field(default_factory=Accelerators)
-
-
-class Place(Struct, frozen=True, kw_only=True):
-    """The place of one node of a run, before it is known what it runs.
-
-    ``device_ids`` are the devices that it uses, by their place among the ``accelerators`` of the
-    host, ``locked_devices`` those that no other run may use meanwhile that locks under the same
-    ``lock_scope`` on that machine. Its output, errors included, goes to ``log``.
+    Once all nodes are reached, it has a ``port`` of its own in this run, ``first_port``, the first
+    of as many in a row as there are devices, the same on all nodes, and the run's own ``folder``.
     """
 
     host: Host
     device_ids: tuple[int, ...]
-    locked_devices: tuple[int, ...]
-    lock_scope: str
-    log: Path
     accelerators: Accelerators = field(default_factory=Accelerators)
+    locked_devices: tuple[int, ...] = ()
+    lock_scope: str = ""
+    log: Path = Path()
+    port: int = 0
+    first_port: int = 0
+    folder: str = ""
+
+    @property
+    def address(self) -> str:
+        """How the other nodes reach it, an IPv6 address without brackets."""
+        return self.host.address
 
 
 class NodeCommand(Struct, frozen=True, kw_only=True):
@@ -125,19 +116,18 @@ def first_port(run_id: str) -> int:
 
 
 def example_nodes(
-    places: Iterable[tuple[str, str]], case: Case, scratch: str, *, on_one_machine: bool = False
+    hosts: Iterable[Host], case: Case, scratch: str, *, on_one_machine: bool = False
 ) -> tuple[Node, ...]:
-    """Return the nodes of a plan that is only shown, by their hosts and addresses."""
+    """Return the nodes of a plan that is only shown."""
     return tuple(
         Node(
             host=host,
-            address=address,
             port=EXAMPLE_PORT + (rank if on_one_machine else 0),
             first_port=EXAMPLE_PORT,
             device_ids=tuple(range(case.topology.devices_per_node)),
-            folder=node_folder(scratch, "RUN", rank, host),
+            folder=node_folder(scratch, "RUN", rank, host.name),
         )
-        for rank, (host, address) in enumerate(places)
+        for rank, host in enumerate(hosts)
     )
 
 
@@ -186,7 +176,7 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
     return tuple(
         NodeCommand(
             node_rank=rank,
-            host=node.host,
+            host=node.host.name,
             address=node.address,
             arguments=(
                 *_serving(spec, node, values),

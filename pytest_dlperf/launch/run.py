@@ -62,7 +62,7 @@ def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
         ValueError: There is no node.
         KeyboardInterrupt: SIGINT arrived.
     """
-    if not order.places:
+    if not order.nodes:
         raise ValueError("a run needs one node at least")
     with deferred_signals() as signals:
         return _Run(Gang(launcher, order, signals), order, signals).outcome()
@@ -115,7 +115,7 @@ class _Run:
         errors = [*self._stopped.problems(self._signals), *self._errors]
         watch = self._order.watch
         codes = [node.exit_code for node in self._gang.nodes]
-        codes += [None] * (len(self._order.places) - len(codes))
+        codes += [None] * (len(self._order.nodes) - len(codes))
         if self._stopped.stop is Stop.EXITED and not self._signals and any(c != 0 for c in codes):
             errors = [*filter(None, [self._order.loss()]), *errors]
         return LaunchOutcome(
@@ -187,7 +187,7 @@ class _Run:
         """Keep which nodes were the first to fail, when, and how far their logs were."""
         if self._died_at is None:
             # A host that is lost has been silent before, and a supervisor that was stopped as well.
-            is_late = any(node.is_unattended for node in self._gang.nodes)
+            is_late = any(node.lost is not None for node in self._gang.nodes)
             self._died_at = time.monotonic() - (channel.HEARTBEAT_TIMEOUT_S if is_late else 0.0)
         if not self._first_failed:
             failed = [rank for rank, node in enumerate(self._working) if node.failed]
@@ -218,7 +218,7 @@ class _Run:
 
     @property
     def _logs(self) -> list[Path]:
-        return [place.log for place in self._order.places[: len(self._commands)]]
+        return [node.log for node in self._order.nodes[: len(self._commands)]]
 
 
 # -------------------------------------------------------------------- signals that wait

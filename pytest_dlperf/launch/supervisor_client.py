@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.launch.node_progress import FinalReport, Report
-    from pytest_dlperf.launch.plan import NodeCommand, Place
+    from pytest_dlperf.launch.plan import Node, NodeCommand
 
 TERMINATION_GRACE_S: Final = 3.0
 """The processes of a run may take so long to end after SIGTERM."""
@@ -43,14 +43,12 @@ _NOTHING: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({})
 class SupervisorClient:
     """A node of a run, whose supervisor takes orders over a connection of its own."""
 
-    def __init__(
-        self, launcher: Launcher, place: Place, marker: str, *, again: bool = False
-    ) -> None:
+    def __init__(self, launcher: Launcher, node: Node, marker: str, *, again: bool = False) -> None:
         """Start the supervisor, which waits for orders.
 
         With ``again`` the log may hold what an earlier try of the same run has left in it.
         """
-        self.place = place
+        self.node = node
         self.state = NodeState.CONNECTING
         self.pid: int | None = None
         """The number of the program's process, once it was started."""
@@ -66,11 +64,11 @@ class SupervisorClient:
         """What it has reported at its end."""
         self._lost_output: str | None = None
         self._at_end: list[str] = []
-        self._arrivals = ArrivalsWriter(place.log)
+        self._arrivals = ArrivalsWriter(node.log)
         self.marker = marker
         self._command: NodeCommand | None = None
         self._signal: str | None = None
-        self._channel = Channel(launcher, place.host, place.log, marker, again=again)
+        self._channel = Channel(launcher, node.host, node.log, marker, again=again)
 
     @property
     def is_gone(self) -> bool:
@@ -79,18 +77,13 @@ class SupervisorClient:
 
     @property
     def lost(self) -> str | None:
-        """Why it is out of reach."""
+        """Why it is out of reach, or was stopped."""
         return self._channel.lost
-
-    @property
-    def is_unattended(self) -> bool:
-        """Whether it is out of reach, or was stopped."""
-        return self.lost is not None
 
     @property
     def where(self) -> str:
         """The node, for people."""
-        return f"host {self.place.host.name}"
+        return f"host {self.node.host.name}"
 
     @property
     def is_done(self) -> bool:
@@ -146,7 +139,7 @@ class SupervisorClient:
 
     def prepare(self, *, sweep: str, folder: str, files: Mapping[str, str]) -> None:
         """Have the devices locked and the run's folder made, with these files."""
-        scope, devices = self.place.lock_scope, self.place.locked_devices
+        scope, devices = self.node.lock_scope, self.node.locked_devices
         run_id = self.marker.partition(".")[0]
         details = {
             "sweep": sweep,
@@ -275,14 +268,14 @@ class SupervisorClient:
         """Check that the program was started."""
         command = self._command
         if self.state is NodeState.NOT_STARTED and command is not None:
-            on_host = f" on {self.place.host.name}" if self._channel.remote else ""
-            node = f"cannot start node {command.node_rank}{on_host}"
+            on_host = f" on {self.node.host.name}" if self._channel.remote else ""
+            what = f"cannot start node {command.node_rank}{on_host}"
             if not self.problem:
                 folder = command.working_directory
-                raise BrokenError(f"{node}: its working directory {folder!r} is not a folder there")
+                raise BrokenError(f"{what}: its working directory {folder!r} is not a folder there")
             program = command.arguments[0]
             where = "" if "/" in program else " in the folders of PATH"
-            raise BrokenError(f"{node}: program {program!r}{where}: {self.problem}")
+            raise BrokenError(f"{what}: program {program!r}{where}: {self.problem}")
         if self.pid is None:
             self._check_not_gone()
         if not self.start_is_known:
@@ -323,7 +316,7 @@ class SupervisorClient:
         problems = []
         if self._lost_output is not None:
             problems.append(
-                f"some of the output is lost: cannot write the log {self.place.log}: "
+                f"some of the output is lost: cannot write the log {self.node.log}: "
                 f"{self._lost_output}"
             )
         problems += [f"at the end of the run, {problem}" for problem in self._at_end]

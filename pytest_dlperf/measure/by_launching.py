@@ -363,8 +363,8 @@ class LaunchMeasurer:
         log = launch.log(number)
         _set_aside(log, "interrupted")
         hosts = self.fleet.ready(hosts, case, launch.needed, spec.time_limit_s + MARGIN_S)
-        places = self.fleet.places(hosts, case, launch.needed, log)
-        logs = [place.log for place in places]
+        nodes = self.fleet.nodes(hosts, case, launch.needed, log)
+        logs = [node.log for node in nodes]
         head_only = spec.start_on is StartOn.HEAD
         watch = RunWatch(
             logs_of(
@@ -382,7 +382,7 @@ class LaunchMeasurer:
             on_progress=show,
         )
         try:
-            order = launch.order(places, run=number, watch=watch, say=self.say)
+            order = launch.order(nodes, run=number, watch=watch, say=self.say)
             outcome = self.fleet.run(order, launch.variables)
             # What was printed after a node had failed does not count: others may train on alone.
             has_shown_enough = outcome.stopped.stop is Stop.COMPLETE

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.launch_variables import LaunchVariables
     from pytest_dlperf.config.settings import Setting
     from pytest_dlperf.config.systems import System
-    from pytest_dlperf.launch.plan import Node, NodeCommand, Place
+    from pytest_dlperf.launch.plan import Node, NodeCommand
     from pytest_dlperf.launch.watch import RunWatch
     from pytest_dlperf.model.case import Case
 
@@ -194,16 +194,16 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
 
     def order(
         self,
-        places: tuple[Place, ...],
+        nodes: tuple[Node, ...],
         *,
         run: int,
         watch: RunWatch | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> RunOrder:
-        """Make the order for a run in these places."""
+        """Make the order for a run of these nodes."""
         spec, log = self.spec, self.log(run)
         return RunOrder(
-            places=places,
+            nodes=nodes,
             plan=lambda nodes: self.commands(nodes, run=run, log=log),
             time_limit_s=spec.time_limit_s,
             scratch=self.scratch,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from pytest_dlperf.files.masking import hide, hide_variables, hide_words
+from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.plan import example_nodes, run_dir
 from pytest_dlperf.model.measurement import LaunchFacts
 
@@ -42,8 +43,11 @@ def launch_facts(launch: CaseLaunch, engine: Engine, digests: Digests) -> Launch
         (Path(sys.executable), _PYTHON),
     )
     variables = launch.published_variables(lambda word: digests.of_word(general(word)))
-    places = [(f"{{host{rank}}}", f"{{address{rank}}}") for rank in range(case.topology.nodes)]
-    nodes = example_nodes(places, case, launch.scratch)
+    hosts = [
+        Host(name=f"{{host{rank}}}", address=f"{{address{rank}}}")
+        for rank in range(case.topology.nodes)
+    ]
+    nodes = example_nodes(hosts, case, launch.scratch)
     bare = replace(launch, container=None, python=variables.python or _PYTHON, variables=variables)
     command = bare.commands(nodes, run=1, log=log)[0]
     window, container = launch.system.window, variables.container
