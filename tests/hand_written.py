@@ -10,7 +10,7 @@ from baseline_texts import TEXT
 from pytest_dlperf.baselines.reading import read_contents
 from pytest_dlperf.config.cluster import find_cluster
 from pytest_dlperf.config.systems import load_systems
-from pytest_dlperf.files.yamlfile import Problem, YamlError
+from pytest_dlperf.files.yamlfile import Diagnostic, YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 
 SYSTEM_TEXT = """\
@@ -89,12 +89,12 @@ def read(kind: str, file: Path) -> None:
         load_systems([file], BUILTIN_FORMATS)
 
 
-def mistakes(kind: str, text: str, folder: Path) -> list[Problem]:
+def mistakes(kind: str, text: str, folder: Path) -> list[Diagnostic]:
     """What is said of a text."""
     file = folder / NAMES[kind]
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
     try:
         read(kind, file)
     except YamlError as error:
-        return list(error.problems)
+        return list(error.diagnostics)
     return []

@@ -72,7 +72,7 @@ def cluster(tmp_path):
 def found(cluster, text):
     file = write(cluster, text)
     return [
-        (str(one).removeprefix(f"{file}:"), one.is_fault) for one in check_cluster(cluster, SYSTEMS)
+        (str(one).removeprefix(f"{file}:"), one.is_error) for one in check_cluster(cluster, SYSTEMS)
     ]
 
 
@@ -169,7 +169,7 @@ def test_cases_without_baseline_are_listed(cluster):
         "paddle-resnet50-fp32-b2-1n1g, paddle-resnet50-fp32-b3-1n1g, paddle-resnet50-fp32-b4-1n1g, "
         "paddle-resnet50-fp32-b5-1n1g and 2 more (--dlperf-create-baselines records them)"
     )
-    assert finding.is_fault
+    assert finding.is_error
 
 
 WITH_MEMORY = TEXT.replace(
@@ -208,7 +208,7 @@ def test_a_metric_that_the_system_judges_no_more_is_told_once_with_the_way_out(
 
     [finding] = [one for one in findings if "stale" in one.message]
     assert finding.place == f"{file}:5"
-    assert finding.is_fault
+    assert finding.is_error
     assert finding.message == told + DELETE
 
 
@@ -254,9 +254,9 @@ def test_a_system_without_a_file_is_a_fault_only_where_the_cluster_runs_it(
     assert str(note) == (
         f"{cluster.directory}: paddle-resnet50: none of its 2 cases has a baseline"
     )
-    assert not note.is_fault
+    assert not note.is_error
     [fault] = check_cluster(replace(cluster, systems=(SYSTEM,)), SYSTEMS)
-    assert fault == replace(note, is_fault=True)
+    assert fault == replace(note, is_error=True)
     assert list(check_cluster(replace(cluster, systems=()), SYSTEMS)) == []
 
 
@@ -273,7 +273,7 @@ def test_files_and_names_that_fit_no_system_are_faults(cluster):
     ]
     [unknown] = check_cluster(cluster, {})
     assert unknown.message.startswith("no system file declares 'paddle-resnet50'")
-    assert unknown.is_fault
+    assert unknown.is_error
 
 
 def test_seven_sessions_and_a_coarse_tolerance_are_pointed_out(cluster):

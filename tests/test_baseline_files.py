@@ -115,7 +115,7 @@ def test_a_mistake_is_told_by_line_and_key_path(cluster, old, new_text, expected
     file = write(cluster, GOOD.replace(old, new_text))
     with pytest.raises(YamlError) as caught:
         load_baselines(cluster, "paddle-resnet50")
-    [problem] = caught.value.problems
+    [problem] = caught.value.diagnostics
     assert str(problem).removeprefix(f"{file}:").startswith(expected)
 
 
@@ -193,5 +193,5 @@ def test_a_mistake_of_a_cluster_is_told_by_line_and_key_path(tmp_path, old, new_
     file = cluster_file(tmp_path, CLUSTER.replace(old, new_text))
     with pytest.raises(YamlError) as caught:
         find_cluster(tmp_path, "office")
-    [problem] = caught.value.problems
+    [problem] = caught.value.diagnostics
     assert str(problem).removeprefix(f"{file}:").startswith(expected)

@@ -31,7 +31,7 @@ def declared(path, metrics, case=""):
 def mistake(path, metrics):
     with pytest.raises(YamlError) as raised:
         declared(path, metrics)
-    [problem] = raised.value.problems
+    [problem] = raised.value.diagnostics
     assert problem.place.endswith("own.yaml:6")
     return problem.message
 

@@ -53,7 +53,7 @@ def load(tmp_path, own=OWN, base=BASE):
 def mistakes(tmp_path, own=OWN, base=BASE):
     with pytest.raises(YamlError) as caught:
         load(tmp_path, own, base)
-    return [str(problem).removeprefix(f"{tmp_path}/") for problem in caught.value.problems]
+    return [str(problem).removeprefix(f"{tmp_path}/") for problem in caught.value.diagnostics]
 
 
 def test_only_what_differs_is_said(tmp_path):

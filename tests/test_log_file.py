@@ -164,6 +164,6 @@ def test_a_mistake_in_the_file_s_name_is_told_with_its_line(tmp_path):
     file.write_text(text, encoding="utf-8")
     with pytest.raises(YamlError) as caught:
         load_systems([file], BUILTIN_FORMATS)
-    [problem] = caught.value.problems
+    [problem] = caught.value.diagnostics
     assert str(problem).startswith(f"{file}:6: $.log.file: ")
     assert "{scratch_directory}" in str(problem)

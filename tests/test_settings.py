@@ -257,4 +257,4 @@ def test_the_files_say_the_same_as_the_command_line(tmp_path):
     file.write_text("vars: {'*': {\n  container: {mounts: /a b},\n  data: [a]}}\n")
     with pytest.raises(YamlError) as caught:
         find_cluster(tmp_path, "office")
-    assert [problem.place for problem in caught.value.problems] == [f"{file}:2", f"{file}:3"]
+    assert [problem.place for problem in caught.value.diagnostics] == [f"{file}:2", f"{file}:3"]

@@ -54,7 +54,7 @@ def mistakes(tmp_path, text):
     with pytest.raises(YamlError) as caught:
         load(tmp_path, text)
     file = tmp_path / "paddle-resnet50.yaml"
-    return [str(problem).removeprefix(f"{file}:") for problem in caught.value.problems]
+    return [str(problem).removeprefix(f"{file}:") for problem in caught.value.diagnostics]
 
 
 def test_a_file_declares_a_system_and_its_cases(tmp_path):

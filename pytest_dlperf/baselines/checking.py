@@ -15,7 +15,7 @@ from pytest_dlperf.baselines.reading import (
 )
 from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
 from pytest_dlperf.files.mistakes import nearest
-from pytest_dlperf.files.yamlfile import Problem, YamlError
+from pytest_dlperf.files.yamlfile import Diagnostic, YamlError
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, ROLLING_SESSIONS
 from pytest_dlperf.model.numbers import named
@@ -36,7 +36,7 @@ _NAMES_SHOWN: Final = 5
 
 def check_cluster(
     cluster: Cluster, systems: Mapping[str, System], *, all_are_read: bool = True
-) -> Iterator[Problem]:
+) -> Iterator[Diagnostic]:
     """Check all baselines of a cluster against the systems that are declared.
 
     Unless ``all_are_read``, an unknown name may be that of a system whose file has mistakes.
@@ -45,7 +45,7 @@ def check_cluster(
     place = f"{cluster_file}:1" if cluster_file.exists() else str(cluster.directory)
     listed = cluster.systems
     for message in undeclared_systems(cluster, systems) if all_are_read else ():
-        yield Problem(place=place, message=message)
+        yield Diagnostic(place=place, message=message)
     files = {file.stem: file for file in sorted(cluster.directory.glob("*.yaml"))}
     files.pop(cluster_file.stem, None)
     for file in files.values():
@@ -53,46 +53,46 @@ def check_cluster(
     for name in systems if listed is None else listed:
         if name in systems and name not in files:
             count = len(systems[name].cases)
-            yield Problem(
+            yield Diagnostic(
                 place=place,
                 message=f"{name}: none of its {count} cases has a baseline",
-                is_fault=listed is not None,
+                is_error=listed is not None,
             )
 
 
 def _file(
     file: Path, cluster: Cluster, systems: Mapping[str, System], *, all_are_read: bool
-) -> Iterator[Problem]:
+) -> Iterator[Diagnostic]:
     name = file.stem
     try:
         contents = read_contents(file, name)
     except YamlError as error:
-        yield from error.problems
+        yield from error.diagnostics
         return
     baselines = contents.baselines(cluster.machine)
     if name not in systems and all_are_read:
         message = f"no system file declares {name!r}{nearest(name, systems)}"
-        yield Problem(
+        yield Diagnostic(
             place=f"{file}:1", message=f"{message}; delete the file if the system is gone"
         )
     elif cluster.systems is not None and name not in cluster.systems:
         message = f"{CLUSTER_FILE} does not list the system {name!r}, so nothing reads this"
-        yield Problem(place=f"{file}:1", message=message)
+        yield Diagnostic(place=f"{file}:1", message=message)
     if name in systems:
         yield from _coverage(file, cluster, systems[name], contents, baselines)
     metrics = systems[name].metrics if name in systems else ()
     wholes = {metric.name: metric.ratio_of for metric in metrics if metric.ratio_of}
     for key, entry in baselines.items():
         for metric, baseline in entry.items():
-            for message, is_fault in _metric(baseline, entry.get(wholes.get(metric, ""))):
+            for message, is_error in _metric(baseline, entry.get(wholes.get(metric, ""))):
                 where = "-".join((name, *key))
                 text = f"{where}: {metric}: {message}"
-                yield Problem(place=baseline.place, message=text, is_fault=is_fault)
+                yield Diagnostic(place=baseline.place, message=text, is_error=is_error)
 
 
 def _coverage(
     file: Path, cluster: Cluster, system: System, contents: Contents, baselines: Baselines
-) -> Iterator[Problem]:
+) -> Iterator[Diagnostic]:
     cases = {(case.variant, str(case.topology)): case for case in system.cases}
     for key, entry in baselines.items():
         if key not in cases:
@@ -102,7 +102,7 @@ def _coverage(
             renamed = f"; the case {near[0]} has no entry: is one misspelt?" if near else ""
             message = f"stale: {file.stem} has no case {name}{renamed}; delete the entry"
             place = next(iter(entry.values())).place
-            yield Problem(place=place, message=message)
+            yield Diagnostic(place=place, message=message)
             continue
         for metric in system.metrics:
             baseline = entry.get(metric.name)
@@ -115,7 +115,7 @@ def _coverage(
                     f"stale: the {metric.name} of {cases[key].id} is over {baseline.reference}, "
                     f"that of the system over {over}"
                 )
-            yield Problem(place=baseline.place, message=f"{message}; delete it")
+            yield Diagnostic(place=baseline.place, message=f"{message}; delete it")
     judged = [metric for metric in system.metrics if metric.is_judged and metric.better]
     missing = [case.id for key, case in cases.items() if key not in baselines]
     yield from _missing(file, missing, "baseline")
@@ -130,23 +130,23 @@ def _coverage(
         yield from _missing(file, missing_ids, metric.name)
     for name, definition in contents.metrics.items():
         for message in _definition(name, definition, system, judged, file.stem):
-            yield Problem(place=definition.place, message=message)
+            yield Diagnostic(place=definition.place, message=message)
     if contents.estimator is not cluster.estimator:
         message = (
             f"the estimator is {contents.estimator.value}, that of the cluster "
             f"{cluster.estimator.value}; they are never compared"
         )
-        yield Problem(place=f"{file}:1", message=message)
+        yield Diagnostic(place=f"{file}:1", message=message)
 
 
-def _missing(file: Path, names: Sequence[str], what: str) -> Iterator[Problem]:
+def _missing(file: Path, names: Sequence[str], what: str) -> Iterator[Diagnostic]:
     if names:
         have = "1 case has" if len(names) == 1 else f"{len(names)} cases have"
         message = (
             f"{have} no {what}: {named(names, _NAMES_SHOWN)} (--dlperf-create-baselines records "
             "them)"
         )
-        yield Problem(place=f"{file}:1", message=message)
+        yield Diagnostic(place=f"{file}:1", message=message)
 
 
 def _definition(

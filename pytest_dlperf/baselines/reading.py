@@ -293,7 +293,7 @@ def read_contents(file: Path, system: str, *, text: str | None = None) -> Conten
     read = YamlFile(file, text)
     said = read.read(BaselinesFile, may_be_empty=True)
     if said.system != system:
-        read.fault(("system",), f"found {said.system!r}; the file's name says {system!r}")
+        read.error(("system",), f"found {said.system!r}; the file's name says {system!r}")
     metrics = {
         name: Definition(
             unit=one.unit, better=one.better, place=f"{file}:{read.key_line(('metrics', name))}"
@@ -329,11 +329,11 @@ def _entry(
 ) -> Entry:
     place, metrics = ("entries", *key), contents.metrics
     if not found:
-        file.fault(place, "the entry has no metric: name one, or delete the entry")
+        file.error(place, "the entry has no metric: name one, or delete the entry")
     values = {}
     for name, one in found.items():
         if defined_as(name) not in metrics:
-            file.fault(
+            file.error(
                 (*place, name),
                 f"{name!r} is not a metric of 'metrics' ({', '.join(metrics) or 'which is empty'}),"
                 f" nor one of {', '.join(SHARED)}{nearest(name, [*metrics, *SHARED])}",
@@ -345,7 +345,7 @@ def _entry(
             "place": f"{file.file}:{file.key_line((*place, name))}",
         }
         if message := _cut(name, said, contents.estimator):
-            file.fault((*place, name, "accepted"), message)
+            file.error((*place, name, "accepted"), message)
     return Entry(values, _shared(shared or EntryKeys()))
 
 

@@ -205,7 +205,7 @@ class BaselineFile:
         try:
             contents = read_contents(self.file, self._system, text=text)
         except YamlError as error:
-            message = f"it would not be read: {error.problems[0].message}"
+            message = f"it would not be read: {error.diagnostics[0].message}"
             raise self._cannot_be_changed(message) from error
         now, then = (
             {(*key, name): one for key, entry in baselines.items() for name, one in entry.items()}

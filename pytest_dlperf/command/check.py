@@ -27,7 +27,7 @@ from pytest_dlperf.config.cluster import (
 )
 from pytest_dlperf.config.launch_variables import check_settings
 from pytest_dlperf.config.systems import read_systems
-from pytest_dlperf.files.yamlfile import Problem, YamlError
+from pytest_dlperf.files.yamlfile import Diagnostic, YamlError
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.numbers import counted, named
@@ -49,12 +49,12 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     system_files: int
     cases: int
     clusters: tuple[str, ...]
-    findings: tuple[Problem, ...]
+    findings: tuple[Diagnostic, ...]
 
     @property
     def faults(self) -> int:
         """Number of findings that are faults; the others are remarks."""
-        return sum(finding.is_fault for finding in self.findings)
+        return sum(finding.is_error for finding in self.findings)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,39 +119,39 @@ def _cluster_names(project: Project, only: Sequence[str] | None) -> list[str]:
 
 def _cluster(
     project: Project, name: str, systems: Mapping[str, System], *, all_are_read: bool
-) -> list[Problem]:
+) -> list[Diagnostic]:
     directory = project.settings.baselines_directory
     try:
         cluster = find_cluster(directory, name)
     except YamlError as error:
-        return [*error.problems, *_unreadable_baselines(directory / name)]
+        return [*error.diagnostics, *_unreadable_baselines(directory / name)]
     except UnknownClusterError as error:
         if not any((directory / name).glob("*.y*ml")):
             raise UsageError(str(error)) from error
         message = f"there are baselines, but no {CLUSTER_FILE}: sessions do not know this cluster"
         return [
-            Problem(place=str(directory / name), message=message, is_fault=True),
+            Diagnostic(place=str(directory / name), message=message, is_error=True),
             *_unreadable_baselines(directory / name),
         ]
     findings = list(check_cluster(cluster, systems, all_are_read=all_are_read))
     return findings + _settings(cluster, systems) if all_are_read else findings
 
 
-def _unreadable_baselines(folder: Path) -> list[Problem]:
+def _unreadable_baselines(folder: Path) -> list[Diagnostic]:
     """Find mistakes in the baselines of a cluster whose own file is missing or unreadable."""
     cluster = Cluster(name=folder.name, directory=folder, estimator=Estimator.STEADY)
-    findings: list[Problem] = []
+    findings: list[Diagnostic] = []
     for file in sorted(folder.glob("*.yaml")):
         if file.name == CLUSTER_FILE:
             continue
         try:
             load_baselines(cluster, file.stem)
         except YamlError as error:
-            findings += error.problems
+            findings += error.diagnostics
     return findings
 
 
-def _settings(cluster: Cluster, systems: Mapping[str, System]) -> list[Problem]:
+def _settings(cluster: Cluster, systems: Mapping[str, System]) -> list[Diagnostic]:
     """Find variables that the cluster sets for launches and no system has."""
     control = cluster.control.settings if cluster.control is not None else ()
     specs = {name: system.launch for name, system in systems.items()}
@@ -161,10 +161,10 @@ def _settings(cluster: Cluster, systems: Mapping[str, System]) -> list[Problem]:
 # ------------------------------------------------------------------------- output
 
 
-def _line(finding: Problem, style: Style) -> str:
+def _line(finding: Diagnostic, style: Style) -> str:
     place = printable(finding.place.removeprefix(f"{Path.cwd()}{os.sep}"))
     message = in_full(finding.message)
-    if finding.is_fault:
+    if finding.is_error:
         return f"{style(f'{place}:', 'bold', 'red')} {message}"
     return f"{style(f'{place}:', 'bold')} {style('note:', 'yellow')} {message}"
 

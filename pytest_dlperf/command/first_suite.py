@@ -117,7 +117,7 @@ def add_system(basis: DraftBasis, log_file: Path | None, plan: SuitePlan) -> Non
         system = system_of_text(text, (SYSTEMS / "new.yaml").absolute(), BUILTIN_FORMATS)
         _ = system.launch  # checks it too
     except YamlError as error:
-        found = "\n".join(f"  {problem.message}" for problem in error.problems)
+        found = "\n".join(f"  {problem.message}" for problem in error.diagnostics)
         raise UsageError(f"the system file would not be valid:\n{found}\n{text}") from error
     plan.files[SYSTEMS / f"{system.id}.yaml"] = text
     if basis.command is not None and basis.is_program and basis.command.positional:

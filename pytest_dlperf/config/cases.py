@@ -188,15 +188,15 @@ def named_cases(  # noqa: C901, PLR0913 - a system says so much about its cases;
     """
     wrong: set[int] = set()
 
-    def fault(index: int, path: tuple[str | int, ...], message: str) -> None:
-        file.fault(("cases", index, *path), message)
+    def report(index: int, path: tuple[str | int, ...], message: str) -> None:
+        file.error(("cases", index, *path), message)
         wrong.add(index)
 
     for index, entry in enumerate(entries):
         for path, message in entry.probe_problems() if unit is None else entry.problems():
-            fault(index, path, message)
+            report(index, path, message)
         if entry.axes.keys() != entries[0].axes.keys():
-            fault(
+            report(
                 index,
                 (),
                 f"it has the axes {', '.join(entry.axes) or 'none'}, the first one "
@@ -207,7 +207,7 @@ def named_cases(  # noqa: C901, PLR0913 - a system says so much about its cases;
         needed = entry.flops or flops.flops
         problem = None if unit is None else _token_problem(entry, unit, needed)
         if problem:
-            fault(index, (), problem)
+            report(index, (), problem)
         if index in wrong:
             continue
         is_scaled = unit is not None and entry.reference != NO_REFERENCE
@@ -227,12 +227,12 @@ def named_cases(  # noqa: C901, PLR0913 - a system says so much about its cases;
                     flops_per_sample=_flops_per_sample(variant, needed),
                 )
             except ValueError as error:
-                file.fault(path, str(error))
+                file.error(path, str(error))
                 continue
             first = cases.setdefault(case, path)
             if first is not path:
                 line = file.line(first)
-                file.fault(path, f"{case.id} is named twice; first on line {line}")
+                file.error(path, f"{case.id} is named twice; first on line {line}")
     return tuple(cases)
 
 

@@ -56,7 +56,7 @@ def extended(own: YamlFile) -> YamlFile:
     layers = [own]
     while (base := _base(layers[-1])) is not None:
         if base.resolve() in seen:
-            layers[-1].fault((EXTENDS,), f"{layers[-1].value[EXTENDS]!r} extends this file in turn")
+            layers[-1].error((EXTENDS,), f"{layers[-1].value[EXTENDS]!r} extends this file in turn")
             layers[-1].check()
         seen.append(base.resolve())
         layers.append(YamlFile(base, private=PRIVATE))
@@ -89,11 +89,11 @@ def _base(file: YamlFile) -> Path | None:
         base = Path(normpath(file.file.parent / name))
         if base.is_file():
             return base
-        file.fault((EXTENDS,), f"there is no file {base}")
+        file.error((EXTENDS,), f"there is no file {base}")
         file.check()
     shipped = shipped_systems()
     if name not in shipped:
-        file.fault(
+        file.error(
             (EXTENDS,),
             f"unknown system {name!r}; those that ship are {', '.join(shipped)}. A file is "
             f"named by its path, as in ../{name}.yaml{nearest(name, shipped)}",

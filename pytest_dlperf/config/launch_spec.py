@@ -277,7 +277,7 @@ def launch_of(
     for key in file.value["launch"] if cases and cases[0].work is None else ():
         if key in _OF_STEPS:
             message = f"{key!r} is of trainings, which have steps; this is a probe"
-            file.fault(("launch", key), message)
+            file.error(("launch", key), message)
     problems = list(spec.problems())
     if cases:
         problems += _never_held(file, spec, cases)
@@ -287,7 +287,7 @@ def launch_of(
         launched = dict.fromkeys(case for case in taken if case)
         problems = [problem for case in launched for problem in spec.case_problems(case)]
     for path, message in problems:
-        file.fault(path, message)
+        file.error(path, message)
     return spec
 
 

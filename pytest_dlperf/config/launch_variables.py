@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.launch_spec import LaunchSpec
     from pytest_dlperf.config.settings import Setting
-    from pytest_dlperf.files.yamlfile import Problem
+    from pytest_dlperf.files.yamlfile import Diagnostic
     from pytest_dlperf.model.case import Case
 
 _READ_BY_LIBRARIES: Final = re.compile(
@@ -32,7 +32,7 @@ _READ_BY_LIBRARIES: Final = re.compile(
 
 def check_settings(
     specs: Mapping[str, LaunchSpec | None], settings: Iterable[Setting]
-) -> Iterator[Problem]:
+) -> Iterator[Diagnostic]:
     """Find values that are set for an unknown system or variable, or are malformed."""
     for setting in settings:
         system = setting.system
@@ -41,7 +41,7 @@ def check_settings(
             if system not in specs:
                 there_are = f"there are: {', '.join(specs) or 'none'}"
                 message = f"unknown system {system!r}{nearest(system, specs)}; {there_are}"
-            yield setting.problem(message)
+            yield setting.error(message)
             continue
         launches = {
             name: spec
@@ -51,28 +51,26 @@ def check_settings(
         variables = (name for spec in launches.values() for name in spec.variables)
         names = dict.fromkeys((*variables, *EVERY_SYSTEM_TAKES))
         if setting.name not in names and not setting.engine_option:
-            yield setting.problem(
+            yield setting.error(
                 f"{system} has no variable {setting.name!r}{nearest(setting.name, names)}; what "
                 f"can be set: {', '.join(names)}"
             )
         for name, spec in launches.items():
             variable = spec.variables.get(setting.name)
             if variable and (problem := variable.problem(setting.text)):
-                yield setting.problem(f"{problem}; {name}.{setting.name} is: {variable.meaning}")
+                yield setting.error(f"{problem}; {name}.{setting.name} is: {variable.meaning}")
             if (setting.name, system) == ("working_directory", name) and spec.working_directory:
-                yield setting.problem(
-                    f"{name} says itself where it starts: {spec.working_directory}"
-                )
+                yield setting.error(f"{name} says itself where it starts: {spec.working_directory}")
 
 
 def unknown_engine_options(
     settings: Iterable[Setting], options: Collection[str]
-) -> Iterator[Problem]:
+) -> Iterator[Diagnostic]:
     """Find settings for options that none of a session's engines takes."""
     for setting in settings:
         option = setting.engine_option
         if option and option not in options:
-            yield setting.problem(
+            yield setting.error(
                 f"there is no option {option!r} of a launcher{nearest(option, options)}; "
                 f"there are: {', '.join(sorted(options))}"
             )
@@ -150,7 +148,7 @@ def resolve(
     try:
         around = container({key: setting.value for key, setting in parts.items()})
     except ValueError as error:
-        problem = next(iter(parts.values())).problem(f"{system_id}: {error}")
+        problem = next(iter(parts.values())).error(f"{system_id}: {error}")
         raise UsageError(str(problem)) from error
     extra = holding.get(("extra_args", ""))
     return LaunchVariables(

@@ -193,7 +193,7 @@ def declared_metrics(
     all of a log counts.
     """
     if is_probe and not entries:
-        file.fault((), "a probe has metrics; name the numbers that it prints under 'metrics'")
+        file.error((), "a probe has metrics; name the numbers that it prints under 'metrics'")
     found = {}
     for name, entry in entries.items():
         try:
@@ -205,10 +205,10 @@ def declared_metrics(
             over = Over.RUN if is_probe else entry.over or Over.WINDOW
             found[name] = _declared(name, entry, over, node)
         except ValueError as error:
-            file.fault(("metrics", name), str(error))
+            file.error(("metrics", name), str(error))
     for name, each in found.items():
         if is_probe and each.has_step:
-            file.fault(("metrics", name), _NO_STEPS)
+            file.error(("metrics", name), _NO_STEPS)
     return found
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pytest_dlperf.config.container import ContainerKeys
 from pytest_dlperf.config.parts import Arguments, Part, Scalar, VariableName, doc
 from pytest_dlperf.files.mistakes import mistakes_of
-from pytest_dlperf.files.yamlfile import Problem, dotted
+from pytest_dlperf.files.yamlfile import Diagnostic, dotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,10 +107,10 @@ class Setting(Struct, frozen=True, kw_only=True):
         """The value of a list."""
         return (self.value,) if isinstance(self.value, str) else self.value
 
-    def problem(self, message: str) -> Problem:
-        """Make a problem of it, with its place."""
+    def error(self, message: str) -> Diagnostic:
+        """Make an error of it, with its place."""
         where = f"{self.path}: " if self.path else ""
-        return Problem(place=self.place, message=f"{where}{message}")
+        return Diagnostic(place=self.place, message=f"{where}{message}")
 
 
 def _checked(setting: Setting) -> Setting:
@@ -189,4 +189,4 @@ def settings_at(
             try:
                 yield _checked(setting)
             except ValueError as error:
-                file.fault(node, str(error))
+                file.error(node, str(error))

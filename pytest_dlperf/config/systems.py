@@ -16,7 +16,7 @@ from pytest_dlperf.config.metrics import declared_metrics, metrics_of
 from pytest_dlperf.config.parts import of_model
 from pytest_dlperf.config.system_file import SystemFile
 from pytest_dlperf.files.mistakes import nearest
-from pytest_dlperf.files.yamlfile import Problem, YamlError, YamlFile, read_text
+from pytest_dlperf.files.yamlfile import Diagnostic, YamlError, YamlFile, read_text
 from pytest_dlperf.formats.facts import CASE_FACTS, declared_facts
 from pytest_dlperf.formats.log_format import (
     NO_STEPS,
@@ -98,7 +98,7 @@ class System(Struct, frozen=True, kw_only=True):
         return not self.window.measured_steps
 
     @property
-    def doubts(self) -> tuple[Problem, ...]:
+    def doubts(self) -> tuple[Diagnostic, ...]:
         """The numbers that its file marks with ``# ?``; none is recorded before the marks are gone.
 
         Raises:
@@ -107,7 +107,7 @@ class System(Struct, frozen=True, kw_only=True):
         return doubts_in(read_text(self.file), self.file) if self.file.is_file() else ()
 
 
-def doubts_in(text: str, file: Path) -> tuple[Problem, ...]:
+def doubts_in(text: str, file: Path) -> tuple[Diagnostic, ...]:
     """List the numbers that the text of a system file marks with ``# ?``."""
     found = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -119,7 +119,7 @@ def doubts_in(text: str, file: Path) -> tuple[Problem, ...]:
                 f"{mark['key']} is in doubt: {why}; look at it, and take the mark away: no "
                 "baseline is recorded before"
             )
-            found.append(Problem(place=f"{file}:{number}", message=message, is_fault=False))
+            found.append(Diagnostic(place=f"{file}:{number}", message=message, is_error=False))
     return tuple(found)
 
 
@@ -146,20 +146,20 @@ def load_systems(files: Iterable[Path], formats: Mapping[str, LogFormat]) -> dic
 
 def read_systems(
     files: Iterable[Path], formats: Mapping[str, LogFormat]
-) -> tuple[dict[str, System], list[Problem]]:
+) -> tuple[dict[str, System], list[Diagnostic]]:
     """Read the systems of all files that have no mistakes, and list the mistakes of the others."""
     systems: dict[str, System] = {}
-    problems: list[Problem] = []
+    problems: list[Diagnostic] = []
     for file in files:
         try:
             system = _read_system(YamlFile(file, private=PRIVATE), formats)
         except YamlError as error:
-            problems += error.problems
+            problems += error.diagnostics
             continue
         if system.id in systems:
             first = systems[system.id].file
             message = f"the system {system.id} is declared twice; the first is in {first}"
-            problems += YamlError.at(file, message).problems
+            problems += YamlError.at(file, message).diagnostics
             continue
         systems[system.id] = system
     if not problems and any(one.needs or one.companions for one in systems.values()):
@@ -185,7 +185,7 @@ def _without_topology(case: Case) -> str:
     return case.id.removesuffix(f"-{case.topology}")
 
 
-def _unknown_probes(systems: Mapping[str, System]) -> Iterator[Problem]:
+def _unknown_probes(systems: Mapping[str, System]) -> Iterator[Diagnostic]:
     known = {
         name
         for system in systems.values()
@@ -202,7 +202,7 @@ def _unknown_probes(systems: Mapping[str, System]) -> Iterator[Problem]:
                 elif not any(probes_for(case, [name], systems) for case in system.cases):
                     message = f"{name} has none of the topologies of {system.id}"
                 if message is not None:
-                    yield from YamlError.at(system.file, message, path=f"$.{key}").problems
+                    yield from YamlError.at(system.file, message, path=f"$.{key}").diagnostics
 
 
 def system_of_text(text: str, file: Path, formats: Mapping[str, LogFormat]) -> System:
@@ -222,11 +222,11 @@ def _read_system(own: YamlFile, formats: Mapping[str, LogFormat]) -> System:
     try:
         check_unit(said.unit or "")
     except ValueError as error:
-        file.fault(("unit",), str(error))
+        file.error(("unit",), str(error))
     for number, mark in enumerate(said.marks):
         if mark in _TAKEN_MARKS or not mark.isidentifier():
             message = f"the marker {mark!r} cannot be a system's; use another name"
-            file.fault(("marks", number), message)
+            file.error(("marks", number), message)
     cases = named_cases(
         file,
         said.cases,
@@ -240,11 +240,11 @@ def _read_system(own: YamlFile, formats: Mapping[str, LogFormat]) -> System:
     has_flops = any(case.flops_per_sample is not None for case in cases)
     if MFU in said.metrics and cases and not has_flops:
         message = "MFU needs flops_per_token or flops_per_sample, of the system or of a case"
-        file.fault(("metrics", MFU), message)
+        file.error(("metrics", MFU), message)
     declared = declared_metrics(file, said.metrics, is_probe=is_probe, node=node)
     for name, each in declared.items() if log_format.renumbers else ():
         if each.has_step:
-            file.fault(
+            file.error(
                 ("metrics", name, "record"),
                 "the group 'step' does not number the steps here; without it, a number is "
                 "of the step on whose line it stands, or of the one before",
@@ -292,10 +292,10 @@ def _is_probe(file: YamlFile) -> bool:
         return True
     for key in ("unit", "log", "window"):
         if key not in said:
-            file.fault((), f"the key {key!r} is missing")
+            file.error((), f"the key {key!r} is missing")
     for key in ("name", "format"):
         if "log" in said and isinstance(log, dict) and key not in log:
-            file.fault(("log",), f"the key {key!r} is missing")
+            file.error(("log",), f"the key {key!r} is missing")
     return False
 
 
@@ -309,7 +309,7 @@ def _log_format(
     place = ("log", "format")
     if isinstance(said, str) and said not in formats:
         allowed = f"{', '.join(formats)}, or a mapping with 'record', 'json' or 'csv'"
-        file.fault(place, f"found {said!r}; allowed: {allowed}{nearest(said, formats)}")
+        file.error(place, f"found {said!r}; allowed: {allowed}{nearest(said, formats)}")
     if said is None or isinstance(said, str):
         return formats.get(said or "", NO_STEPS)
     facts, options = to_builtins((said.facts, said.options))
@@ -333,7 +333,7 @@ def _log_format(
             options=options,
         )
     except ValueError as error:
-        file.fault(place, str(error))
+        file.error(place, str(error))
         return NO_STEPS
 
 
@@ -343,4 +343,4 @@ def _check_facts(file: YamlFile, said: str | Format | None, cases: Sequence[Case
         if name not in CASE_FACTS and name not in axes:
             known = ", ".join((*axes, *CASE_FACTS))
             message = f"{name!r} is not a fact of a case; those are {known}"
-            file.fault(("log", "format", "facts", name), message)
+            file.error(("log", "format", "facts", name), message)

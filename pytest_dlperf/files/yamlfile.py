@@ -30,7 +30,7 @@ MAX_BYTES: Final = 16 * 2**20
 """More than a hand-written file has, and a recorded one of a thousand cases."""
 _MAX_VALUES: Final = 250_000
 _MAX_DEPTH: Final = 50
-_MAX_FAULTS: Final = 100
+_MAX_ERRORS: Final = 100
 """Mistakes that are told of one file."""
 
 # All line ends of YAML 1.1; without the rare ones, the line numbers below them would be wrong.
@@ -44,15 +44,15 @@ _KNOWN_TAGS: Final = {
 }
 
 
-class Problem(Struct, frozen=True, kw_only=True):
-    """A mistake, or with ``is_fault=False`` a remark.
+class Diagnostic(Struct, frozen=True, kw_only=True):
+    """A mistake, or with ``is_error=False`` a remark.
 
     ``place`` is the file with its line, or the option.
     """
 
     place: str
     message: str
-    is_fault: bool = True
+    is_error: bool = True
 
     def __str__(self) -> str:
         """Return the place and the message in one line."""
@@ -62,15 +62,15 @@ class Problem(Struct, frozen=True, kw_only=True):
 class YamlError(UsageError):
     """All mistakes that were found in one or more files."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        """Keep the problems in their order."""
-        self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Keep the diagnostics in their order."""
+        self.diagnostics = tuple(diagnostics)
+        super().__init__("\n".join(str(diagnostic) for diagnostic in self.diagnostics))
 
     @classmethod
     def at(cls, file: Path, message: str, *, line: int = 1, path: str = "$") -> YamlError:
         """Make the error of one mistake. ``path`` is the key path; ``$`` is the file itself."""
-        return cls([Problem(place=f"{file}:{line}", message=f"{path}: {message}")])
+        return cls([Diagnostic(place=f"{file}:{line}", message=f"{path}: {message}")])
 
 
 class YamlFile:
@@ -88,7 +88,7 @@ class YamlFile:
         """
         self.file = file
         self._private = frozenset(private)
-        self._faults: list[tuple[int, Problem]] = []
+        self._errors: list[tuple[int, Diagnostic]] = []
         self._told: set[tuple[str, str]] = set()
         self._keys: dict[int, dict[Step, tuple[Any, Any]]] = {}
         self._count = 0
@@ -108,13 +108,13 @@ class YamlFile:
                 line=_line(node),
             )
         if node.tag not in _KNOWN_TAGS:
-            self._fault_at(node, path, f"found the tag {node.tag}; leave tags out")
+            self._error_at(node, path, f"found the tag {node.tag}; leave tags out")
             return None
         if node.id == "sequence":
             return [self._plain(item, (*path, at)) for at, item in enumerate(node.value)]
         if node.id == "scalar":
             if "\0" in node.value:
-                self._fault_at(node, path, "holds a NUL, which no program can be given")
+                self._error_at(node, path, "holds a NUL, which no program can be given")
             return None if node.tag == _NULL else node.value
         self._check_keys(node, path)
         found: dict[str, Any] = {}
@@ -127,29 +127,29 @@ class YamlFile:
         lines: dict[str, int] = {}
         for key, _ in node.value:
             if key.id != "scalar":
-                self._fault_at(key, path, f"found {_KINDS[key.id]}; a key is a plain word")
+                self._error_at(key, path, f"found {_KINDS[key.id]}; a key is a plain word")
             elif key.value in lines and key.tag != _MERGE:
                 message = f"duplicate key; the first is on line {lines[key.value]}"
-                self._fault_at(key, (*path, key.value), message)
+                self._error_at(key, (*path, key.value), message)
             else:
                 lines[key.value] = _line(key)
 
     # ------------------------------------------------------------------------- places
 
-    def fault(self, path: Iterable[Step], message: str) -> None:
+    def error(self, path: Iterable[Step], message: str) -> None:
         """Report a mistake at a place, or at the nearest one above it: the first one of each."""
         path = tuple(path)
-        if len(self._told) < _MAX_FAULTS:
+        if len(self._told) < _MAX_ERRORS:
             file, _, node = self._node(path)
-            self._fault_at(node, path, message, file)
+            self._error_at(node, path, message, file)
 
-    def _fault_at(
+    def _error_at(
         self, node: Any, path: tuple[Step, ...], message: str, file: Path | None = None
     ) -> None:
         place, where = f"{file or self.file}:{_line(node)}", f"{dotted(path)}: "
-        if (place, where) not in self._told and len(self._told) < _MAX_FAULTS:
+        if (place, where) not in self._told and len(self._told) < _MAX_ERRORS:
             self._told.add((place, where))
-            self._faults.append((_line(node), Problem(place=place, message=f"{where}{message}")))
+            self._errors.append((_line(node), Diagnostic(place=place, message=f"{where}{message}")))
 
     def file_of(self, path: Iterable[Step]) -> Path:
         """Return the file that says what stands at a place."""
@@ -195,7 +195,7 @@ class YamlFile:
         """
         self.value = _merged(self.value, base.value)
         self._layers += base._layers
-        self._faults += base._faults
+        self._errors += base._errors
 
     # ----------------------------------------------------------------------- reading
 
@@ -205,8 +205,8 @@ class YamlFile:
         Raises:
             YamlError: There are some.
         """
-        if self._faults:
-            raise YamlError(problem for _, problem in sorted(self._faults, key=itemgetter(0)))
+        if self._errors:
+            raise YamlError(diagnostic for _, diagnostic in sorted(self._errors, key=itemgetter(0)))
 
     def read(
         self,
@@ -223,12 +223,12 @@ class YamlFile:
         """
         value = self._at(path) if value is None else value
         for place in () if may_be_empty else _nothing(value, path):
-            self.fault(place, self._said_nothing(place))
+            self.error(place, self._said_nothing(place))
         try:
             found = msgspec.convert(value, kind, strict=False)
         except msgspec.ValidationError:
             for place, message in mistakes_of(value, kind, path, private=self._private):
-                self.fault(place, message)
+                self.error(place, message)
         self.check()
         return found
 
@@ -240,7 +240,7 @@ class YamlFile:
 
     def unknown_key(self, path: tuple[Step, ...], known: Iterable[str]) -> None:
         """Report a key that is none of those that are known."""
-        self.fault(path, unknown_key(str(path[-1]), known))
+        self.error(path, unknown_key(str(path[-1]), known))
 
     def _said_nothing(self, place: tuple[Step, ...]) -> str:
         above = self._node(place[:-1])[2]

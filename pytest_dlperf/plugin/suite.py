@@ -205,4 +205,4 @@ class Suite(Struct, frozen=True, kw_only=True):
 
 
 def _listed(what: str, error: YamlError) -> str:
-    return "\n".join([f"{what}:", *(f"  {problem}" for problem in error.problems)])
+    return "\n".join([f"{what}:", *(f"  {problem}" for problem in error.diagnostics)])
