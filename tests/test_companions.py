@@ -8,13 +8,14 @@ from msgspec.structs import replace
 from trainers import SYSTEM, TinySystem
 
 from pytest_dlperf.history.companions import weighed
+from pytest_dlperf.model.builtin import builtin_metrics
 from pytest_dlperf.model.judgement import (
     Companion,
     Decision,
     Judgement,
     Verdict,
 )
-from pytest_dlperf.model.metric import RuleName, builtin_metrics
+from pytest_dlperf.model.metric import RuleName
 from pytest_dlperf.report.words import probes
 
 PROBE = """\

@@ -11,11 +11,12 @@ from results_makers import EVEN, MEMORY, even_case, measured_case, session, unme
 
 from pytest_dlperf.command.compare import comparison_lines
 from pytest_dlperf.command.shell import Style
+from pytest_dlperf.model.builtin import builtin_metrics
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, LaunchFacts, RunStatus
-from pytest_dlperf.model.metric import Better, builtin_metrics
+from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.statistics import median
 from pytest_dlperf.report.comparison import (
     NOTHING_DIFFERS,

@@ -64,11 +64,12 @@ def test_a_built_in_metric_that_is_named_is_judged(tmp_path):
     assert system.declared == ()
 
 
-def test_a_tolerance_of_so_many_seconds_is_kept_in_the_unit(tmp_path):
+def test_a_tolerance_is_kept_in_the_unit_of_its_metric(tmp_path):
     system = declared(
         tmp_path,
         "first_step_time: {tolerance: {percent: 20, at_least: 2 s}}, "
         "step_time_p99: {tolerance: {at_least: 0.5}}, "
+        "throughput: {tolerance: {at_least: 3 tokens/s}}, "
         f"wait: {{{RECORD}, unit: s, better: lower, tolerance: {{at_least: 50 ms}}}}",
     )
     by_name = {metric.name: metric for metric in system.metrics}
@@ -76,6 +77,7 @@ def test_a_tolerance_of_so_many_seconds_is_kept_in_the_unit(tmp_path):
     assert (first.tolerance_percent, first.tolerance_at_least) == (20, 2.0)
     assert (p99.tolerance_percent, p99.tolerance_at_least) == (None, 0.5)
     assert wait.tolerance_at_least == pytest.approx(0.05)
+    assert by_name["throughput"].tolerance_at_least == 3
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from pytest_dlperf.formats.log_format import WhichNode, custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.run_logs import REACH, RunLogs
 from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.model.builtin import builtin_metrics
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
-from pytest_dlperf.model.metric import builtin_metrics
 
 Nodes = Callable[..., "Logs"]
 Measure = Callable[[Path, Sequence[Sequence[float]]], Run]

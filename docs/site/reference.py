@@ -16,9 +16,8 @@ from pytest_dlperf.baselines.schemas import schema_text, schemas
 from pytest_dlperf.command.main import COMMANDS
 from pytest_dlperf.command.systems import schema_keys
 from pytest_dlperf.config.extends import comment_of
-from pytest_dlperf.config.metrics import BUILTIN_MEANINGS
 from pytest_dlperf.config.options import OPTIONS
-from pytest_dlperf.model.metric import builtin_metrics
+from pytest_dlperf.model.builtin import BUILTIN, builtin_metrics
 from pytest_dlperf.results.file import json_schema
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ def _metrics() -> str:
             _code(name),
             f"{metric.unit}, {metric.better.value} is better",
             "always" if metric.is_judged else "if listed",
-            BUILTIN_MEANINGS[name],
+            BUILTIN[name].meaning,
         )
         for name, metric in builtin_metrics("images/s").items()
         if metric.better is not None

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_dlperf.baselines.reading import BaselinesFile, MetricValue
 from pytest_dlperf.config.cluster import ClusterFile
 from pytest_dlperf.config.extends import EXTENDS
-from pytest_dlperf.config.metrics import BUILTIN_MEANINGS
 from pytest_dlperf.config.system_file import SystemFile
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlschema import loosened, schema_of
+from pytest_dlperf.model.builtin import BUILTIN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,8 +43,8 @@ def schemas() -> dict[str, dict[str, Any]]:
     own |= metrics.pop("$defs")
     own["EntryKeys"]["additionalProperties"] = metrics
     found["system"]["$defs"]["SystemFile"]["properties"]["metrics"]["properties"] = {
-        name: {"description": meaning, "$ref": "#/$defs/MetricEntry"}
-        for name, meaning in BUILTIN_MEANINGS.items()
+        name: {"description": row.meaning, "$ref": "#/$defs/MetricEntry"}
+        for name, row in BUILTIN.items()
     }
     # A file that extends another one lacks what that says.
     found["system"] = loosened(found["system"], EXTENDS)

@@ -20,26 +20,20 @@ from pytest_dlperf.config.parts import (
 )
 from pytest_dlperf.formats.declared import DeclaredMetric, Over, declared_metric, unit_factor
 from pytest_dlperf.formats.log_format import WhichNode
+from pytest_dlperf.model.builtin import BUILTIN, Needs
 from pytest_dlperf.model.case import check_name
 from pytest_dlperf.model.metric import (
-    FIRST_STEP_TIME,
-    MFU,
-    PER_DEVICE,
     SHARED,
-    SPEEDUP,
-    STEP_TIMES,
-    THROUGHPUT,
     Better,
     Metric,
     RuleName,
     Sanity,
     Source,
     Statistic,
-    builtin_metrics,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from pytest_dlperf.files.yamlfile import YamlFile
 
@@ -67,17 +61,6 @@ _AXES: Final = (
 )
 """Axes by which tests are selected; a metric of that name could not be told from them."""
 
-BUILTIN_MEANINGS: Final = {
-    THROUGHPUT: "Work per second over all devices.",
-    SPEEDUP: "How many times the throughput of the reference topology is reached.",
-    PER_DEVICE: "Work per second and device.",
-    **dict.fromkeys(STEP_TIMES, "Time of single steps, of the slowest rank."),
-    FIRST_STEP_TIME: "From the launch to the end of the first step.",
-    MFU: "Model FLOPs utilisation: what the model needs, over the devices' peak.",
-}
-"""What the built-in metrics are, by name."""
-_TIMES: Final = (*STEP_TIMES, FIRST_STEP_TIME)
-_TIME_UNIT: Final = "s"
 _AMOUNT: Final = re.compile(r"(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?) *(?P<unit>.*)")
 
 
@@ -185,21 +168,26 @@ class MetricEntry(Part, frozen=True, kw_only=True):
 
 
 def declared_metrics(
-    file: YamlFile, entries: Mapping[str, MetricEntry], *, is_probe: bool, node: WhichNode
+    file: YamlFile,
+    entries: Mapping[str, MetricEntry],
+    *,
+    is_probe: bool,
+    unit: str,
+    node: WhichNode,
 ) -> dict[str, DeclaredMetric]:
     """Make the metrics that a log prints, by name, but for those whose mistakes are reported.
 
-    ``node`` is where they are looked for unless they say otherwise. Of a probe, which has no steps,
-    all of a log counts.
+    ``node`` is where they are looked for unless they say otherwise, ``unit`` that of the
+    throughput. Of a probe, which has no steps, all of a log counts.
     """
     if is_probe and not entries:
         file.error((), "a probe has metrics; name the numbers that it prints under 'metrics'")
     found = {}
     for name, entry in entries.items():
         try:
-            if name in BUILTIN_MEANINGS:
+            if name in BUILTIN:
                 _check_builtin(file, name, is_probe=is_probe)
-                entry.tolerances(_TIME_UNIT)
+                entry.tolerances(BUILTIN[name].metric(unit).unit)
                 continue
             _check_entry(name, entry, is_probe=is_probe)
             over = Over.RUN if is_probe else entry.over or Over.WINDOW
@@ -218,7 +206,7 @@ _NO_STEPS: Final = "a probe has no steps; leave out 'over: window' and the group
 def _check_builtin(file: YamlFile, name: str, *, is_probe: bool) -> None:
     if is_probe:
         raise ValueError(f"{name} is of trainings; give the number of a probe a name of its own")
-    known = ["tolerance_percent", "rule", "judged", *(["tolerance"] if name in _TIMES else [])]
+    known = ["tolerance_percent", "rule", "judged", "tolerance"]
     for key in file.value["metrics"][name]:
         if key not in known:
             file.unknown_key(("metrics", name, key), known)
@@ -309,23 +297,17 @@ def _by_group(said: str | dict[str, str] | None) -> dict[str, str] | None:
 
 
 def metrics_of(
-    unit: str,
-    entries: Mapping[str, MetricEntry],
-    *,
-    is_launched: bool,
-    has_flops: bool,
+    unit: str, entries: Mapping[str, MetricEntry], available: Collection[Needs]
 ) -> Iterator[Metric]:
     """Yield the built-in metrics of a training, throughput and speedup first.
 
-    They are judged where ``entries`` name them, and else recorded as far as they cost nothing: step
-    times need to be named.
+    They are judged where ``entries`` name them, and else recorded if what they need is
+    ``available``.
     """
-    for name, metric in builtin_metrics(unit).items():
-        entry = entries.get(name)
+    for name, row in BUILTIN.items():
+        entry, metric = entries.get(name), row.metric(unit)
         if entry is not None:
-            said: dict[str, Any] = {**entry.tolerances(_TIME_UNIT), "is_judged": entry.judged}
+            said: dict[str, Any] = {**entry.tolerances(metric.unit), "is_judged": entry.judged}
             yield replace(metric, **said, **({"rule": entry.rule} if entry.rule else {}))
-        elif name not in STEP_TIMES and (
-            {FIRST_STEP_TIME: is_launched, MFU: has_flops}.get(name, True)
-        ):
+        elif row.needs is Needs.NOTHING or row.needs in available:
             yield metric

@@ -25,8 +25,8 @@ from pytest_dlperf.formats.log_format import (
     WhichNode,
     custom_format,
 )
+from pytest_dlperf.model.builtin import MFU, Needs
 from pytest_dlperf.model.measurement import NO_WINDOW, Window
-from pytest_dlperf.model.metric import MFU
 from pytest_dlperf.model.work import check_unit
 
 if TYPE_CHECKING:
@@ -241,7 +241,9 @@ def _read_system(own: YamlFile, formats: Mapping[str, LogFormat]) -> System:
     if MFU in said.metrics and cases and not has_flops:
         message = "MFU needs flops_per_token or flops_per_sample, of the system or of a case"
         file.error(("metrics", MFU), message)
-    declared = declared_metrics(file, said.metrics, is_probe=is_probe, node=node)
+    declared = declared_metrics(
+        file, said.metrics, is_probe=is_probe, unit=said.unit or "", node=node
+    )
     for name, each in declared.items() if log_format.renumbers else ():
         if each.has_step:
             file.error(
@@ -257,9 +259,8 @@ def _read_system(own: YamlFile, formats: Mapping[str, LogFormat]) -> System:
     options = frozenset(option for case in cases for option in case.options)
     builtin: Iterable[Metric] = ()
     if said.unit is not None:
-        builtin = metrics_of(
-            said.unit, said.metrics, is_launched=launch is not None, has_flops=has_flops
-        )
+        available = {Needs.LAUNCH: launch is not None, Needs.FLOPS: has_flops}
+        builtin = metrics_of(said.unit, said.metrics, [n for n, has in available.items() if has])
     return System(
         framework=said.framework,
         model=said.model,

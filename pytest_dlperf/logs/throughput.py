@@ -27,7 +27,7 @@ from pytest_dlperf.logs.steady import SteadySteps
 from pytest_dlperf.logs.track_times import NoStepTimesError
 from pytest_dlperf.logs.tracks import Span
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
-from pytest_dlperf.model.metric import STEP_TIMES, THROUGHPUT
+from pytest_dlperf.model.metric import THROUGHPUT, Source
 from pytest_dlperf.model.work import Timing
 
 if TYPE_CHECKING:
@@ -105,7 +105,11 @@ class LogReading:
         if self.window.warmup_steps < 0 or self.window.measured_steps < 1:
             raise ValueError(f"{self.window} is not a valid window: measure one step or more")
         self.log_format = self.log_format.of(self.case)
-        self._step_times = [metric for metric in self.metrics if metric.name in STEP_TIMES]
+        self._step_times = [
+            metric
+            for metric in self.metrics
+            if metric.source is Source.STEPS and metric.statistic is not None
+        ]
         # What is looked for in the log; a second definition may go by another number of a line.
         self._format = self.log_format
         if self.estimator is Estimator.PUBLISHED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -11,16 +11,9 @@ from pytest_dlperf.launch.record import FirstStep
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.run_numbers import RunNumbers
 from pytest_dlperf.logs.throughput import LogReading
+from pytest_dlperf.model.builtin import BUILTIN, WholeRun
 from pytest_dlperf.model.measurement import RunStatus, with_members
-from pytest_dlperf.model.metric import (
-    FIRST_STEP_TIME,
-    MEMBER,
-    MFU,
-    PER_DEVICE,
-    THROUGHPUT,
-    Source,
-    mfu_percent,
-)
+from pytest_dlperf.model.metric import MEMBER, THROUGHPUT, Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +25,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Estimator, Run
     from pytest_dlperf.model.metric import Metric
-
-_ALL_PERCENT: Final = 100.0
 
 
 def metrics_of_runs(system: System, runs: Sequence[Run] = ()) -> tuple[Metric, ...]:
@@ -93,43 +84,23 @@ def with_derived(  # noqa: PLR0913 - what a run was of
     rate = run.metrics.get(THROUGHPUT)
     if run.status is not RunStatus.OK or rate is None:
         return run
-    found = {PER_DEVICE: rate / case.topology.world_size}
-    problems = {}
-    mfu = _mfu(rate, system, case, cluster, device)
-    if isinstance(mfu, str):
-        problems[MFU] = mfu
-    else:
-        found[MFU] = mfu
-    first_step = FirstStep() if outcome is None else outcome.first_step
-    if first_step.seconds is None:
-        problems[FIRST_STEP_TIME] = first_step.problem
-    else:
-        found[FIRST_STEP_TIME] = first_step.seconds
+    step = FirstStep() if outcome is None else outcome.first_step
+    whole = WholeRun(
+        case=case,
+        unit=system.unit,
+        throughput=rate,
+        peak_tflops=cluster.peak_tflops.get(case.precision)
+        or published_peak(device, case.precision),
+        first_step=step.problem if step.seconds is None else step.seconds,
+        device=device,
+        file=system.file.name,
+    )
     metrics, missing = dict(run.metrics), dict(run.missing)
     for metric in metrics_of_runs(system):
-        if metric.name in found:
-            metrics[metric.name] = found[metric.name]
-        elif metric.is_judged and metric.name in problems:
-            missing[metric.name] = problems[metric.name]
+        value = BUILTIN[metric.name].value if metric.name in BUILTIN else None
+        found = None if value is None else value(whole)
+        if isinstance(found, float):
+            metrics[metric.name] = found
+        elif found is not None and metric.is_judged:
+            missing[metric.name] = found
     return replace(run, metrics=metrics, missing=missing)
-
-
-def _mfu(
-    rate: float, system: System, case: Case, cluster: Cluster, device: str | None
-) -> float | str:
-    """Compute MFU in percent; say why there is none."""
-    if case.flops_per_sample is None:
-        return f"{system.file.name} has no flops_per_sample or flops_per_token of the case"
-    peak = cluster.peak_tflops.get(case.precision)
-    if peak is None:
-        peak = published_peak(device, case.precision)
-    if peak is None:
-        of_device = f" of {case.precision}, and none is known for {device or 'its devices'}"
-        return f"the cluster's cluster.yaml has no peak_tflops{of_device}"
-    mfu = mfu_percent(case, rate, system.unit, peak)
-    if mfu <= _ALL_PERCENT:
-        return mfu
-    return (
-        f"it comes out as {mfu:.4g} %, which no device reaches: look at the flops of "
-        f"{system.file.name} and peak_tflops of cluster.yaml"
-    )

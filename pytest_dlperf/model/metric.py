@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
-
-if TYPE_CHECKING:
-    from pytest_dlperf.model.case import Case
 
 
 class Better(StrEnum):
@@ -178,48 +174,3 @@ SPEEDUP_METRIC: Final = Metric(
     name=SPEEDUP, unit="x", better=Better.HIGHER, source=Source.RATIO, ratio_of=THROUGHPUT
 )
 """How many times the throughput of the reference topology is reached."""
-
-# ------------------------------------------------------------------------------- built in
-
-PER_DEVICE: Final = "throughput_per_device"
-STEP_TIMES: Final = {
-    "step_time_p50": Statistic.MEDIAN,
-    "step_time_p95": Statistic.P95,
-    "step_time_p99": Statistic.P99,
-}
-FIRST_STEP_TIME: Final = "first_step_time"
-MFU: Final = "mfu"
-
-
-def builtin_metrics(unit: str) -> dict[str, Metric]:
-    """Return the built-in metrics of a system whose throughput has this unit, by name."""
-    recorded = partial(Metric, is_judged=False)
-    rate = partial(recorded, better=Better.HIGHER, source=Source.STEPS)
-    time = partial(recorded, better=Better.LOWER, unit="s")
-    metrics = (
-        throughput(unit),
-        SPEEDUP_METRIC,
-        rate(name=PER_DEVICE, unit=f"{unit}/device"),
-        *(
-            time(name=name, source=Source.STEPS, statistic=statistic)
-            for name, statistic in STEP_TIMES.items()
-        ),
-        time(name=FIRST_STEP_TIME, source=Source.LAUNCH),
-        rate(name=MFU, unit="%"),
-    )
-    return {metric.name: metric for metric in metrics}
-
-
-def mfu_percent(case: Case, rate: float, unit: str, peak_tflops: float) -> float:
-    """Compute the model FLOPs utilisation of a case from its throughput ``rate`` in ``unit``.
-
-    The floating-point operations that the model needs per second, over what all devices could do.
-
-    Raises:
-        ValueError: The case does not say what a sample takes.
-    """
-    if case.flops_per_sample is None:
-        raise ValueError(f"{case.id} does not say what a sample takes")
-    samples_per_s = rate * case.global_batch / case.work_of_step(unit)
-    peak = peak_tflops * 1e12 * case.topology.world_size
-    return 100 * case.flops_per_sample * samples_per_s / peak

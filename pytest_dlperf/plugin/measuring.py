@@ -17,6 +17,7 @@ from pytest_dlperf.gate.family import badness
 from pytest_dlperf.gate.rules import repeats_for
 from pytest_dlperf.gate.verdicts import GateInput, GateOptions, MeasuredCase, decide
 from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT
+from pytest_dlperf.model.builtin import STEP_TIMES
 from pytest_dlperf.model.errors import (
     BrokenError,
     CannotMeasureError,
@@ -31,7 +32,7 @@ from pytest_dlperf.model.measurement import (
     Measurement,
     RunStatus,
 )
-from pytest_dlperf.model.metric import STEP_TIMES, THROUGHPUT
+from pytest_dlperf.model.metric import THROUGHPUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

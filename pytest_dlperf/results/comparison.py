@@ -19,8 +19,9 @@ from pytest_dlperf.gate.noise import (
     median_variance,
     pooled_noise,
 )
+from pytest_dlperf.model.builtin import PER_DEVICE
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.metric import PER_DEVICE, THROUGHPUT, Source
+from pytest_dlperf.model.metric import THROUGHPUT, Source
 from pytest_dlperf.model.numbers import named
 from pytest_dlperf.results.shared_differences import shared_differences
 
