@@ -113,6 +113,7 @@ def days(nights: Sequence[Sequence[float]]) -> list[Day]:
     return [
         Day(
             index=number,
+            last=number,
             started=night(number),
             began=FIRST.timestamp() + 86400 * number,
             median=median(runs),

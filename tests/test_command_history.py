@@ -250,6 +250,20 @@ def test_a_case_is_shown_with_all_that_its_nights_show(capsys):
     assert len(lines) == 7
 
 
+def test_a_change_has_the_commit_of_the_session_before_it_on_the_same_machine(capsys):
+    with History.open(Path("h.sqlite3")) as history:
+        for number, runs in enumerate(drawn([400.0] * 40 + [388.0] * 20)):
+            commit = {"commit": f"{number:07}abcde"}
+            history.add(session(number, [case_result(CASE, runs)], environment=commit))
+        other = case_result(CASE, [700.0])
+        elsewhere = Fingerprint(machine={"device": "V100"})
+        other = replace(other, measurement=replace(other.measurement, fingerprint=elsewhere))
+        between = night(39).replace("T0", "T1")
+        commit = {"commit": "bbbbbbbbbbbb"}
+        history.add(session(100, [other], started=between, environment=commit))
+    assert "  commit 0000040, in the session before it 0000039" in show(capsys)[-2]
+
+
 def test_drift_is_shown(capsys):
     fill(Path("h.sqlite3"), drawn([400.0 * (1 - 0.002 * k) for k in range(30)]))
     (line,) = [line for line in show(capsys) if "drifts" in line]

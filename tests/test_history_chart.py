@@ -149,7 +149,7 @@ def test_dates_do_not_run_into_each_other(count):
 
 
 def change_point(at, p_value=0.001):
-    return ChangePoint(index=20, at=at, before=100.0, after=80.0, p_value=p_value)
+    return ChangePoint(index=20, previous=19, at=at, before=100.0, after=80.0, p_value=p_value)
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_what_did_not_pass_is_dated_by_the_nights_before(suite, workers):
     assert (told["last_good"]["at"], told["last_good"]["median"]) == (begun[0], 401.0)
     assert (told["nights"], told["nights_at_level"]) == (3, 3)
     # The worker's own message has both nights.
-    assert [line for line in ended.outlines if begun[1][:10] in line and begun[0][:10] in line]
+    ended.stdout.fnmatch_lines([f"  since *{begun[1][:10]}*", f"  last good *{begun[0][:10]}*"])
 
     ended, results = suite.judge(*nights.usual("again"), *workers, cluster="local")
     (again,) = results["cases"]

@@ -289,7 +289,7 @@ def _case_lines(
     for point in known.change_points:
         text = history_words.change(point, known.unit, percent)
         yield f"  {point.at[:10]}  level changed by {text}"
-        before, since = known.nights[point.index - 1 : point.index + 1]
+        before, since = known.nights[point.previous], known.nights[point.index]
         commits = history_words.commits(commit_of(before), commit_of(since))
         if commits is not None:
             yield f"              {texts.printable(commits)}"

@@ -195,6 +195,7 @@ def _days(nights: Sequence[Night], same: Iterable[Night]) -> list[Day]:
     return [
         Day(
             index=places[together[0].measurement_id],
+            last=places[together[-1].measurement_id],
             started=together[0].started,
             began=together[0].began,
             median=median([night.median for night in together]),

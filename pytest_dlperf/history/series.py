@@ -123,12 +123,13 @@ class JudgedSession(NamedTuple):
 class Day(Struct, frozen=True, kw_only=True):
     """The sessions of one calendar day, which count as one point.
 
-    ``index`` is that of its first session among all nights of the case, ``started`` and ``began``
-    are that session's. ``median`` is the median of the sessions' medians, ``runs`` the number of
-    runs of all. ``sessions`` are the ids of the measurements.
+    ``index`` and ``last`` are those of its first and last session among all nights of the case,
+    ``started`` and ``began`` are the first one's. ``median`` is the median of the sessions'
+    medians, ``runs`` the number of runs of all. ``sessions`` are the ids of the measurements.
     """
 
     index: int
+    last: int
     started: str
     began: float
     median: float
@@ -150,11 +151,14 @@ class AcceptedChange(Struct, frozen=True, kw_only=True):
 class ChangePoint(Struct, frozen=True, kw_only=True):
     """The first session of a new level.
 
-    ``index`` counts all nights of the case. ``before`` and ``after`` are the means of the levels on
-    both sides, up to the adjacent change points; ``p_value`` is that of a t-test between them.
+    ``index`` counts all nights of the case, and so does ``previous``, that of the last session of
+    the old level: one between them may be of another machine. ``before`` and ``after`` are the
+    means of the levels on both sides, up to the adjacent change points; ``p_value`` is that of a
+    t-test between them.
     """
 
     index: int
+    previous: int
     at: str
     before: float
     after: float

@@ -323,7 +323,7 @@ def _significant(
     while places:
         ends = [0, *places, len(values)]
         changes = {
-            at: _change(days[at], values[start:at], values[at:end], inflation)
+            at: _change(days[at - 1 : at + 1], values[start:at], values[at:end], inflation)
             for start, at, end in zip(ends, ends[1:], ends[2:], strict=False)
         }
         doubtful = max(places, key=lambda at: changes[at].p_value)
@@ -338,10 +338,12 @@ def _significant(
 
 
 def _change(
-    day: Day, left: Sequence[float], right: Sequence[float], inflation: float
+    days: Sequence[Day], left: Sequence[float], right: Sequence[float], inflation: float
 ) -> ChangePoint:
+    before, day = days
     return ChangePoint(
         index=day.index,
+        previous=before.last,
         at=day.started,
         before=mean(left),
         after=mean(right),
