@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
@@ -73,7 +72,7 @@ def test_a_torchrun_command_becomes_a_suite(project, capsys):
     (project / "train.py").write_text("import torch\nprint('nothing')\n", encoding="utf-8")
     (project / ".git").mkdir()
     command = "torchrun --nproc-per-node 2 train.py --batch 32 --steps 60 --bf16"
-    assert main(["init", "--command", command]) == 0
+    assert main(["init", "--no-run", "--command", command]) == 0
     ignored = (project / "baselines/.gitignore").read_text(encoding="utf-8").splitlines()
     assert {"/local/", "/*/.lock"} <= set(ignored)
     system = written(project)
@@ -93,7 +92,7 @@ def test_a_secret_of_the_command_is_told_of(project, capsys):
     """The file that it is written to will be committed."""
     (project / "train.py").write_text("import torch\n", encoding="utf-8")
     command = "torchrun train.py --batch 32 --steps 60 --wandb-key swordfish"
-    assert main(["init", "--command", command]) == 0
+    assert main(["init", "--no-run", "--command", command]) == 0
     printed = capsys.readouterr().out
     assert "launch: the command holds what looks like a secret" in printed
     assert "swordfish" not in printed
@@ -102,7 +101,7 @@ def test_a_secret_of_the_command_is_told_of(project, capsys):
 def test_a_script_is_to_say_the_batch_that_its_command_does_not(project, capsys):
     """Else a case with a guessed batch would be green."""
     (project / "train.py").write_text("import torch\n", encoding="utf-8")
-    assert main(["init", "--command", "torchrun train.py --seq-length 128"]) == 0
+    assert main(["init", "--no-run", "--command", "torchrun train.py --seq-length 128"]) == 0
     assert written(project).unit == "tokens/s"
     assert "log = StepLog(batch_per_device=BATCH)" in capsys.readouterr().out
 
@@ -110,7 +109,7 @@ def test_a_script_is_to_say_the_batch_that_its_command_does_not(project, capsys)
 def test_a_script_that_prints_its_steps_is_not_asked_to(project, capsys):
     text = "import torch\nfrom pytest_dlperf.trainers import StepLog\n"
     (project / "train.py").write_text(text, encoding="utf-8")
-    assert main(["init", "--command", "torchrun train.py"]) == 0
+    assert main(["init", "--no-run", "--command", "torchrun train.py"]) == 0
     assert "StepLog" not in capsys.readouterr().out
 
 
@@ -120,38 +119,35 @@ def take_marks_away(folder):
         file.write_text(re.sub(" # [?].*", "", file.read_text("utf-8")), encoding="utf-8")
 
 
-def from_a_run(folder):
-    """Run the script once, and start a suite from its command and its log."""
-    (folder / "train.py").write_text(STEPS_OF_ITS_OWN, encoding="utf-8")
-    words = ["train.py", "--batch", "8", "--steps", "40"]
-    with (folder / "train.log").open("w", encoding="utf-8") as log:
-        subprocess.run([sys.executable, *words], stdout=log, check=True)
-    return ["init", "--command", f"python {' '.join(words)}", "--log", "train.log"]
-
-
 @pytest.mark.end_to_end
-def test_a_script_that_nobody_knows_is_measured_as_its_log_is_read(pytester, project, capsys):
+def test_a_script_that_nobody_knows_is_run_once_and_then_measured(pytester, project, capfd):
     """From a command to a verdict, without a regular expression of one's own."""
-    given = from_a_run(project)
-    assert main(given) == 0
-    said = capsys.readouterr().out
-    assert "steps 1 to 40" in said
-    assert "is 'took' the time of one whole step?" in said
+    (project / "train.py").write_text(STEPS_OF_ITS_OWN, encoding="utf-8")
+    assert main(["init", "--command", "python train.py --batch 8 --steps 40"]) == 0
+    assert "steps 1 to 40" in capfd.readouterr().out
     system = written(project)
     assert system.id == "pytorch-mine"
     assert [metric.name for metric in system.metrics if metric.is_judged][-1] == "loss"
-    session = [
+    take_marks_away(project)
+    created = pytester.run(
         *(sys.executable, "-m", "pytest", "-p", "no:benchmark", f"--rootdir={project}"),
         *(project / "bench_tests", "--dlperf-create-baselines", "--dlperf-repeats=1"),
         f"--dlperf-json={project / 'results.json'}",
-    ]
-    pytester.run(*session).assert_outcomes(failed=2)  # nothing is recorded of a guess
-    take_marks_away(project)
-    pytester.run(*session).assert_outcomes(passed=2)
+    )
+    created.assert_outcomes(passed=2)
     results = json.loads((project / "results.json").read_text(encoding="utf-8"))
     metrics = results["cases"][0]["metrics"]
     assert metrics["throughput"]["verdict"] == "pass"
     assert metrics["throughput"]["median"] == pytest.approx(8 / 0.0021, rel=0.02)
+
+
+def test_a_run_that_fails_says_what_it_printed(project, capfd):
+    (project / "train.py").write_text("raise SystemExit('no data here')\n", encoding="utf-8")
+    assert main(["init", "--command", "python train.py"]) == 2
+    told = capfd.readouterr().err
+    assert "exit code 1" in told
+    assert "no data here" in told
+    assert not (project / "bench_tests").exists()
 
 
 @pytest.mark.parametrize(
@@ -173,7 +169,7 @@ def test_a_script_that_nobody_knows_is_measured_as_its_log_is_read(pytester, pro
 )
 def test_what_a_script_imports_says_who_prints_its_steps(project, text, launcher, extends):
     (project / "own.py").write_text(text, encoding="utf-8")
-    assert main(["init", "--command", f"{launcher} own.py --batch_size 4"]) == 0
+    assert main(["init", "--no-run", "--command", f"{launcher} own.py --batch_size 4"]) == 0
     system = written(project)
     assert f"\nextends: {extends}\n" in system.file.read_text(encoding="utf-8")
     assert {"own.py", "{batch_per_device}"} <= set(arguments(system))
@@ -183,9 +179,51 @@ def test_a_module_of_the_repository_may_import_the_trainer(project, capsys):
     (project / "fit.py").write_text("import torch\nfrom own.loop import fit\n", encoding="utf-8")
     (project / "own").mkdir()
     (project / "own/loop.py").write_text("import os, lightning as L\n", encoding="utf-8")
-    assert main(["init", "--command", "torchrun fit.py"]) == 0
+    assert main(["init", "--no-run", "--command", "torchrun fit.py"]) == 0
     assert "StepLog" not in capsys.readouterr().out
     assert written(project).id == "lightning-fit"
+
+
+FINETUNE = """\
+import argparse
+from transformers import Trainer, TrainingArguments
+parser = argparse.ArgumentParser()
+Trainer(args=TrainingArguments("out", per_device_train_batch_size=4, max_steps=60)).train()
+"""
+
+
+def test_the_one_script_of_a_known_trainer_is_taken_for_this_machine_s_devices(project, capsys):
+    program("nvidia-smi", TWO_GPUS)
+    (project / "data.py").write_text("import torch\nprint('__main__')\n", encoding="utf-8")
+    (project / "finetune.py").write_text(FINETUNE, encoding="utf-8")
+    assert main(["init"]) == 0
+    system = written(project)
+    assert [case.id for case in system.cases] == ["huggingface-mine-fp32-b1-1n2g"]
+    assert arguments(system)[-2] == "finetune.py"
+    assert system.window.measured_steps == 100
+    said = capsys.readouterr().out
+    assert "nothing says how finetune.py is started" in said
+    assert "running it" not in said
+
+
+STEPS_BY_STEPLOG = """\
+import time
+from pytest_dlperf.trainers import StepLog
+log = StepLog(batch_per_device=4)
+for step in range(60):
+    time.sleep(0.002)
+    log.step(loss=2.5 + step % 7 / 100)
+log.end()
+"""
+
+
+def test_a_script_that_prints_its_steps_is_run_to_see_its_loss_and_batch(project, capfd):
+    (project / "own.py").write_text(STEPS_BY_STEPLOG, encoding="utf-8")
+    assert main(["init", "--command", "python own.py --batch 4"]) == 0
+    said = capfd.readouterr().out
+    assert "of one device, or is it that of all?" not in said
+    text = written(project).file.read_text(encoding="utf-8")
+    assert "loss: {sanity: finite}\n" in text
 
 
 def test_a_folder_of_documents_gets_the_example_too(project):
@@ -352,6 +390,7 @@ def test_a_trainer_by_name_gives_its_example(project):
     [
         {"own.py": "import sys\n"},
         {"train.py": "import argparse, torch\nloss.backward()\n"},
+        dict.fromkeys(("finetune.py", "pretrain.py"), FINETUNE),
         {"run.sh": "torchrun --nproc-per-node 4 train.py --batch-size=16\n"},
     ],
 )
@@ -376,7 +415,7 @@ def test_a_file_of_hosts_lies_where_the_command_is_started(project, capsys):
 
 
 def test_hosts_and_a_ci_bring_a_cluster_and_a_job(project, capsys):
-    given = ["--hosts", "gpu[01-04]:8", "--cluster", "h100", "--ci", "github"]
+    given = ["--hosts", "gpu[01-04]:8", "--cluster", "h100", "--ci", "github", "--no-run"]
     command = "torchrun --nproc-per-node 8 train.py --global-batch 256"
     assert main(["init", "--command", command, *given]) == 0
     system = written(project)
@@ -406,9 +445,10 @@ def test_four_hosts_over_ssh_train_with_what_was_written(over_ssh, suite, monkey
     """The script is that of one machine; hosts and addresses are the session's."""
     shutil.rmtree(suite.path / "bench_tests")
     monkeypatch.chdir(suite.path)
+    (suite.path / "train.py").write_text(STEPS_OF_ITS_OWN, encoding="utf-8")
     hosts = ",".join(over_ssh.names)
-    given = from_a_run(suite.path)
-    assert main([*given, "--hosts", hosts, "--cluster", "office"]) == 0
+    command = "python train.py --batch 8 --steps 40"
+    assert main(["init", "--command", command, "--hosts", hosts, "--cluster", "office"]) == 0
     take_marks_away(suite.path)
     result = suite.run(
         *("-k", "4n1g and throughput", "--dlperf-repeats=1", "--dlperf-cluster=office"),
@@ -436,18 +476,19 @@ def test_gpus_and_slurm_are_asked_by_their_own_tools(project, capsys):
     assert [str(case.topology) for case in written(project).cases] == ["1n8g"]
     out = capsys.readouterr().out
     assert "salloc --nodes=1 --exclusive --gpus-per-node=8 pytest bench_tests" in out
+    assert "login node" in out
 
 
 def test_gpus_of_this_machine_count(project):
     program("nvidia-smi", TWO_GPUS)
-    assert main(["init", "--command", "torchrun --nproc-per-node=gpu train.py"]) == 0
+    assert main(["init", "--no-run", "--command", "torchrun --nproc-per-node=gpu train.py"]) == 0
     system = written(project)
     assert [str(case.topology) for case in system.cases] == ["1n2g"]
     assert system.tolerance_percent == 5
 
 
 def test_nothing_is_overwritten(project, capsys):
-    given = ["init", "--command", "torchrun train.py", "--model", "own"]
+    given = ["init", "--no-run", "--command", "torchrun train.py", "--model", "own"]
     assert main(given) == 0
     file = project / "bench_tests/systems/pytorch-own.yaml"
     file.write_text("mine\n", encoding="utf-8")
@@ -465,7 +506,7 @@ def test_a_dry_run_writes_and_runs_nothing(project, capsys):
 
 
 def test_a_folder_may_be_named_and_made(project):
-    given = ["--command", "torchrun train.py"]
+    given = ["--no-run", "--command", "torchrun train.py"]
     assert main(["init", "new/place", *given]) == 0
     assert written(project / "new/place").id == "pytorch-place"
 
@@ -473,5 +514,5 @@ def test_a_folder_may_be_named_and_made(project):
 def test_any_argument_stands_in_the_file_as_it_was_typed(project):
     arguments_given = ["a\nb", "it's", "\x01", "null", "- x: y"]
     command = shlex.join(["torchrun", "train.py", *arguments_given])
-    assert main(["init", "--command", command]) == 0
+    assert main(["init", "--no-run", "--command", command]) == 0
     assert list(arguments(written(project))[-6:-1]) == arguments_given

@@ -119,3 +119,9 @@ def test_init_writes_the_probe_whose_output_it_knows(suite, command):
     shown.stdout.fnmatch_lines(["*is the output of nccl_tests, which ships*"])
     [file] = (suite.path / "bench_tests/systems").glob("nccl-*.yaml")
     assert "extends: nccl_tests\n" in file.read_text()
+
+
+def test_init_says_how_a_program_without_steps_is_declared(suite, command):
+    (suite.path / "disk.py").write_text("print('done')\n")
+    shown = command("init", "--command", "python disk.py")
+    shown.stdout.fnmatch_lines(["*of a program without steps, declare the 'metrics'*"])

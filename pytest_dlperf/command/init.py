@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,25 +19,29 @@ from pytest_dlperf.command.first_suite import (
 )
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, path_argument, text_argument
-from pytest_dlperf.command.training_log import head_of
+from pytest_dlperf.command.training_log import head_of, run_once
 from pytest_dlperf.config.extends import is_trainer, shipped_systems
+from pytest_dlperf.files.masking import hide
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.hosts import parse_hosts
 from pytest_dlperf.model.case import NAME_PATTERN
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.report.texts import printable
 from pytest_dlperf.survey.drafting import (
+    BY_CALLBACK,
     BY_THREE_LINES,
     DraftBasis,
 )
 from pytest_dlperf.survey.identify import Identification, identify
-from pytest_dlperf.survey.machine import look_at_machine
+from pytest_dlperf.survey.machine import Machine, look_at_machine
 from pytest_dlperf.survey.own_command import read_command
 from pytest_dlperf.survey.probe_output import ProbeOutput, known_probe
 from pytest_dlperf.survey.script import (
     is_empty,
     is_program_of,
+    only_script_in,
     prints_steps,
+    start_of,
     system_of_script,
 )
 
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.hosts import Host
     from pytest_dlperf.survey.own_command import OwnCommand
 
+_MAX_TRIAL_S: Final = 120
 _LINES: Final = (
     "from pytest_dlperf.trainers import StepLog",
     "log = StepLog({facts})  # in front of the loop",
@@ -57,9 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.description = (
         "Start a suite: write a system file for a training, which extends one that comes with the "
-        "package. Describe the training by the command that starts it, by a log of it, best by "
-        "both, or by its trainer. An empty folder gets an example. Nothing is run, and no existing "
-        "file is overwritten."
+        "package. Describe the training by the command that starts it, by its log, or by its "
+        "trainer. Else the one script in the folder that imports a known trainer is taken; an "
+        "empty folder gets an example. "
+        f"A command is run once, for {_MAX_TRIAL_S} s at most, to see what it prints. No "
+        "existing file is overwritten."
     )
     parser.add_argument(
         "folder",
@@ -99,7 +107,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the cluster.yaml of a cluster whose numbers the repository keeps",
     )
     parser.add_argument("--ci", choices=list(WORKFLOWS), help="write a nightly job for this CI")
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be written")
+    parser.add_argument("--no-run", action="store_true", help="never run the training")
+    parser.add_argument("--dry-run", action="store_true", help="write nothing, and run nothing")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -111,17 +120,18 @@ def run(options: argparse.Namespace) -> int:
     machine = look_at_machine()
     hosts = _hosts(options, here, plan)
     gpus = min((host.devices or 0 for host in hosts), default=0)
-    command = None if options.training is None else read_command(options.training)
-    plan.unsure += [] if command is None else command.notes
+    command = _command(options, gpus or machine.gpus or machine.gpus_of_nodes or 1, plan)
     read = None if log_file is None else _log(log_file, plan)
     if command is None and read is None and options.trainer is None and is_empty(Path.cwd()):
         add_example(plan)
     else:
         base = _base(options, command, read, plan)
         script = command.script if command is not None else None
-        is_silent = read is None and not prints_steps(script, Path.cwd())
-        if command is not None and base in BY_THREE_LINES and is_silent:
-            _add_lines(command, plan)
+        if read is None and command is not None and base in (*BY_THREE_LINES, *BY_CALLBACK):
+            read = _trial(options, command, base, machine, plan)
+            base = _base_of_log(read) or base
+            if read is None and base in BY_THREE_LINES and not prints_steps(script, Path.cwd()):
+                _add_lines(command, plan)
         basis = DraftBasis(
             base=base,
             command=command,
@@ -148,6 +158,25 @@ def _enter(folder: Path) -> None:
         raise UsageError(f"{printable(str(folder))}: {error.strerror or error}") from error
 
 
+def _command(options: argparse.Namespace, devices: int, plan: SuitePlan) -> OwnCommand | None:
+    if options.training is not None:
+        command = read_command(options.training)
+    elif options.log is not None or options.trainer is not None:
+        return None
+    elif (script := only_script_in(Path.cwd())) is not None:
+        command = read_command(start_of(script, Path.cwd(), devices))
+        command.is_guessed = True
+        plan.unsure.append(
+            f"the command: nothing says how {script} is started; --command "
+            f"{shlex.quote(command.text)}, with its own arguments, also runs it once and reads "
+            "what it prints"
+        )
+    else:
+        return None
+    plan.unsure += command.notes
+    return command
+
+
 def _log(file: Path, plan: SuitePlan) -> Identification | ProbeOutput:
     head = head_of(file)
     probe = known_probe(file, {})
@@ -158,11 +187,14 @@ def _log(file: Path, plan: SuitePlan) -> Identification | ProbeOutput:
     if found is None:
         raise UsageError(
             f"--log: no line of {printable(str(file))} shows a step; 'pytest-dlperf read' shows "
-            "what was tried. Without --log, init says what to add to the script to print its steps"
+            "what was tried. Without --log, init adds lines to the script that print its steps"
         )
-    steps = f"steps {found.steps.first} to {found.steps.last}"
-    plan.found.append(f"{printable(str(file))} is {found.kind}; {steps}")
+    plan.found.append(f"{printable(str(file))} is {found.kind}; {_steps(found)}")
     return found
+
+
+def _steps(found: Identification) -> str:
+    return f"steps {found.steps.first} to {found.steps.last}"
 
 
 def _base(
@@ -220,6 +252,43 @@ def _model(options: argparse.Namespace) -> str | None:
             "a letter first"
         )
     return name
+
+
+def _trial(
+    options: argparse.Namespace, command: OwnCommand, base: str, machine: Machine, plan: SuitePlan
+) -> Identification | ProbeOutput | None:
+    """Run the program once, unless an option, a guess or a login node forbids it."""
+    if options.no_run or options.dry_run or command.is_guessed:
+        return None
+    if machine.has_slurm and not machine.in_allocation and not machine.gpus:
+        plan.found.append("a login node of Slurm: nothing was run; --log takes what was printed")
+        return None
+    shown = hide(command.text)
+    Style(sys.stdout).show([f"running it once, for {_MAX_TRIAL_S} s at most: {shown}"])
+    sys.stdout.flush()
+    steps = base if base in BY_CALLBACK else None
+    tried = run_once(command, steps=steps, limit_s=_MAX_TRIAL_S)
+    if tried.exit_code not in (0, None):
+        said = f"it ended with the exit code {tried.exit_code}; what it printed is in {tried.log}"
+        if steps is None:
+            remedy = "--no-run writes the file without a run"
+            raise UsageError(f"{said}. {remedy}:\n{tried.last_lines}")
+        plan.unsure.append(f"whether it runs here: {said}")
+        return None
+    if tried.probe is not None:
+        plan.found.append(f"it printed {tried.probe.kind}, in {tried.elapsed_s:.0f} s: {tried.log}")
+        return tried.probe
+    if tried.found is None:
+        plan.found.append(
+            f"in what it printed no line shows a step: {tried.log}; of a program without steps, "
+            "declare the 'metrics'"
+        )
+        return None
+    plan.found.append(
+        f"it printed {tried.found.kind}; {_steps(tried.found)} in {tried.elapsed_s:.0f} s: "
+        f"{tried.log}"
+    )
+    return tried.found
 
 
 def _add_lines(command: OwnCommand, plan: SuitePlan) -> None:

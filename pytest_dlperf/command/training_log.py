@@ -1,26 +1,55 @@
-"""Logs that commands are given: read with an error for people, and measured."""
+"""The log of a training that has no system file yet: identified, measured, made by a short run."""
 
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.files.mistakes import nearest
+from pytest_dlperf.files.writing import make_folder, write_whole
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.arrivals import arrivals_of
-from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.errors import DlperfError, UsageError
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.work import Timing
 from pytest_dlperf.report.texts import printable
+from pytest_dlperf.survey.drafting import as_typed
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
+from pytest_dlperf.survey.identify import identify
+from pytest_dlperf.survey.probe_output import known_probe
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Run
     from pytest_dlperf.survey.identify import Identification
+    from pytest_dlperf.survey.own_command import OwnCommand
+    from pytest_dlperf.survey.probe_output import ProbeOutput
+
+_FOLDER: Final = Path(".dlperf/init")
+_ENOUGH_STEPS: Final = 40
+_ENOUGH_SLOW_STEPS: Final = 10
+"""Steps that are enough of a slow training."""
+_SLOW_AFTER_S: Final = 40.0
+_LINES_SHOWN: Final = 8
+
+
+class TrialRun(Struct, frozen=True, kw_only=True):
+    """The outcome of a short run."""
+
+    log: Path
+    found: Identification | None
+    probe: ProbeOutput | None
+    """What a known program without steps has printed, which ended by itself."""
+    exit_code: int | None
+    """``None`` if it was ended, as usual."""
+    elapsed_s: float
+    last_lines: str
 
 
 def head_of(path: Path) -> HeadOfLog:
@@ -74,3 +103,66 @@ def _measured(head: HeadOfLog, found: Identification, *, is_made_up: bool) -> Ru
     reading.advance(head.read)
     is_enough = head.is_whole or reading.state is LogState.COMPLETE
     return reading.finish(None if is_enough else head.read)
+
+
+def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> TrialRun:
+    """Run a training here until its log shows some steps.
+
+    ``steps`` names the trainer that is made to print them.
+
+    Raises:
+        UsageError: It cannot be started.
+    """
+    # Measuring costs these imports.
+    from pytest_dlperf.launch.run import try_command
+    from pytest_dlperf.launch.step_lines import TRAINER, step_files
+
+    folder = _FOLDER.absolute()
+    make_folder(folder / "steps")
+    log = next(
+        file for number in range(1, 10**6) if not (file := folder / f"train_{number}.log").exists()
+    )
+    environment = dict(command.environment)
+    if steps is not None:
+        for name, text in step_files().items():
+            write_whole(folder / "steps" / name, text)
+        path = environment.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder / "steps"), path]))
+        environment[TRAINER] = steps
+    started = time.monotonic()
+
+    def is_enough() -> bool:
+        found = _identified(log)
+        if found is None:
+            return False
+        steps = found.steps.total
+        is_slow = time.monotonic() - started > _SLOW_AFTER_S
+        return steps >= _ENOUGH_STEPS or (is_slow and steps >= _ENOUGH_SLOW_STEPS)
+
+    try:
+        code = try_command(
+            as_typed(command),
+            environment,
+            log,
+            is_enough=is_enough,
+            limit_s=limit_s,
+        )
+    except DlperfError as error:
+        raise UsageError(f"--command: {error}") from error
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    found = _identified(log)
+    return TrialRun(
+        log=log.relative_to(Path.cwd()),
+        found=found,
+        probe=known_probe(log, {}) if code == 0 and text else None,
+        exit_code=code,
+        elapsed_s=time.monotonic() - started,
+        last_lines="\n".join(f"  {printable(line)}" for line in text.splitlines()[-_LINES_SHOWN:]),
+    )
+
+
+def _identified(log: Path) -> Identification | None:
+    try:
+        return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, None)
+    except (NoLogError, OSError):
+        return None  # nothing yet

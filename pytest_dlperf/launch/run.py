@@ -1,6 +1,6 @@
 """One run, from before its first node is reached until nothing of it is left.
 
-Signals that would end this process wait until then.
+Signals that would end this process wait until then. ``try_command`` is a run outside any session.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Final, final
 
 from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch import channel, supervisor_client
-from pytest_dlperf.launch.gang import Gang, InterruptedRunError, RunOrder
+from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError, RunOrder
+from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.launchers import ADDRESS, LocalLauncher
 from pytest_dlperf.launch.node_progress import once_all
+from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.launch.record import (
     FirstStep,
     LaunchOutcome,
@@ -26,12 +29,11 @@ from pytest_dlperf.launch.record import (
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import FrameType
 
     from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.plan import Node, NodeCommand
     from pytest_dlperf.launch.supervisor_client import SupervisorClient
 
 PEER_GRACE_S: Final = 1.5
@@ -48,6 +50,7 @@ LOOK_S: Final = 0.2
 LOOK_S_PER_NODE: Final = 0.002
 LONGEST_LOOK_S: Final = 1.0
 """With many nodes it is longer, up to this: each has a log."""
+_TRIAL_LOOK_S: Final = 1.0
 
 
 def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
@@ -66,6 +69,55 @@ def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
         raise ValueError("a run needs one node at least")
     with deferred_signals() as signals:
         return _Run(Gang(launcher, order, signals), order, signals).outcome()
+
+
+def try_command(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    *,
+    is_enough: Callable[[], bool],
+    limit_s: float,
+) -> int | None:
+    """Run a command here until its log shows enough, and end all that it has started.
+
+    Returns its exit code, ``None`` if it was ended.
+
+    Raises:
+        BrokenError: It cannot be started.
+    """
+    host = Host(name="localhost", address=ADDRESS)
+    command = NodeCommand(
+        node_rank=0,
+        host=host.name,
+        address=host.address,
+        arguments=tuple(arguments),
+        environment=dict(environment),
+        working_directory=None,
+        log=log,
+    )
+    order = RunOrder(
+        nodes=(Node(host=host, device_ids=(), log=log),),
+        plan=lambda _: [command],
+        time_limit_s=limit_s,
+        wait_limit_s=CONNECT_LIMIT_S,
+    )
+    with deferred_signals() as signals:
+        gang = Gang(LocalLauncher(), order, signals)
+        try:
+            gang.start(order.plan)
+            [node] = gang.nodes
+            deadline = time.monotonic() + limit_s
+            while not node.is_done and not signals and time.monotonic() < deadline:
+                gang.listen(_TRIAL_LOOK_S, until=lambda: node.is_done)
+                if is_enough():
+                    break
+        except InterruptedRunError:
+            return None  # the signal is raised when the block is left
+        else:
+            return node.exit_code
+        finally:
+            gang.end()
 
 
 @final

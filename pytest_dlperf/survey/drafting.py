@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +16,7 @@ from pytest_dlperf.config.launch_keys import STARTS
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.survey.case import UNSAID_BY_LOG
 from pytest_dlperf.survey.first_system import FirstSystem, ShippedSystem, window_keys
+from pytest_dlperf.survey.machine import Machine, is_installed
 from pytest_dlperf.survey.script import PROGRAMS
 
 if TYPE_CHECKING:
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.survey.first_system import Starter
     from pytest_dlperf.survey.identify import Identification
-    from pytest_dlperf.survey.machine import Machine
     from pytest_dlperf.survey.own_command import OwnCommand
     from pytest_dlperf.survey.probe_output import ProbeOutput
 
@@ -285,3 +287,18 @@ def _model_of(command: OwnCommand | None) -> str:
         if name and name[0].isalpha() and name not in _GENERIC:
             return name
     return "model"
+
+
+def as_typed(command: OwnCommand) -> list[str]:
+    """Return the program and its arguments as they are typed, with an interpreter that has torch.
+
+    Where the environment of this Python is not on the path, its torchrun is not either.
+    """
+    words = shlex.split(command.text)
+    while words and "=" in words[0] and not words[0].startswith(("-", "/", ".")):
+        words.pop(0)
+    if words[:1] == ["torchrun"] and is_installed("torch"):
+        return [sys.executable, "-m", "torch.distributed.run", *words[1:]]
+    if words[:1] in (["python"], ["python3"]):
+        return [sys.executable, *words[1:]]
+    return words

@@ -124,6 +124,8 @@ class OwnCommand(Struct, kw_only=True):
     """The parallel layout, without ways of one."""
     steps: int | None = None
     precision: str | None = None
+    is_guessed: bool = False
+    """Whether it was made up for a script."""
     notes: list[str] = []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +38,7 @@ _OWN_LOOPS: Final = ("lightning", "huggingface")
 _FABRIC: Final = re.compile(r"\bFabric\b(?![\s\S]*\b(?:Trainer|LightningCLI)\b)")
 """Lightning without its loop."""
 _LOCAL_IMPORT: Final = re.compile(r"^\s*(?:from|import)\s+(\.?[\w.]+)", re.MULTILINE)
+_IS_SCRIPT: Final = re.compile(r"__main__|argparse|\.fit\(|\.train\(\)")
 _NO_CODE: Final = re.compile(r"(\"\"\"|\'\'\')[\s\S]*?\1|\\\n")
 """Docstrings, and ends of lines that go on."""
 _DOCUMENTS: Final = (".md", ".rst", "")
@@ -49,12 +51,32 @@ PROGRAMS: Final[Mapping[str, str]] = {
 }
 """The programs of systems that ship, by a part of their names."""
 _STEPS_ARE_PRINTED: Final = re.compile(r"StepLog|dlperf step rank=")
+_LAUNCHED: Final[Mapping[str, str]] = {
+    "accelerate": "accelerate launch --num_processes {devices} {script}",
+    "deepspeed": "deepspeed --num_gpus {devices} {script}",
+    "jax": "python {script}",
+    "paddle": "python -m paddle.distributed.launch --nproc_per_node={devices} {script}",
+}
+_TORCHRUN: Final = "torchrun --nproc-per-node {devices} {script}"
 
 
 def is_empty(folder: Path) -> bool:
     """Whether a folder has no file but hidden ones and documents such as a README."""
     files = (one for one in folder.iterdir() if not one.name.startswith("."))
     return all(one.is_file() and one.suffix in _DOCUMENTS for one in files)
+
+
+def only_script_in(folder: Path) -> str | None:
+    """Find the one script in a folder that trains with a known trainer."""
+    names = [file.name for file in folder.glob("*.py") if _IS_SCRIPT.search(_text(file))]
+    found = [name for name in names if system_of_script(name, folder) not in (None, "torchrun")]
+    return found[0] if len(found) == 1 else None
+
+
+def start_of(script: str, folder: Path, devices: int) -> str:
+    """Write the command that starts a script on so many devices."""
+    start = _LAUNCHED.get(system_of_script(script, folder) or "", _TORCHRUN)
+    return start.format(devices=devices, script=shlex.quote(script))
 
 
 def system_of_script(script: str | None, folder: Path) -> str | None:
