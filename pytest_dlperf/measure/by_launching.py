@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,14 +15,13 @@ from pytest_dlperf.config.launch_keys import Devices, StartOn
 from pytest_dlperf.config.launch_variables import resolve
 from pytest_dlperf.files.masking import Digests
 from pytest_dlperf.launch.containers import PYTHON
-from pytest_dlperf.launch.plan import SCRATCH, run_dir
+from pytest_dlperf.launch.plan import SCRATCH
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.step_lines import why_no_steps
 from pytest_dlperf.launch.watch import RunWatch, full_disk
-from pytest_dlperf.logs.arrivals import arrivals_of
-from pytest_dlperf.logs.lines import readable
 from pytest_dlperf.logs.tree import COMPANIONS, CONTROL_ARM
 from pytest_dlperf.measure.case_launch import CaseLaunch
+from pytest_dlperf.measure.earlier_logs import now_at, set_aside
 from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
 from pytest_dlperf.measure.launch_facts import launch_facts
@@ -351,8 +350,8 @@ class LaunchMeasurer:
             run = self._run(launch, hosts, number, show)
             if run.status not in _REPEATABLE or len(attempts) == spec.retries:
                 return replace(run, failed_attempts=tuple(attempts))
-            renamed = _set_aside(launch.log(number), "attempt")
-            attempts.append(replace(run, log=_now_at(run.log, renamed)))
+            renamed = set_aside(launch.log(number), "attempt")
+            attempts.append(replace(run, log=now_at(run.log, renamed)))
             self.say(
                 f"{launch.case.id}, run {number}: {run.status.value}; it is run again "
                 f"({len(attempts)} of {spec.retries})"
@@ -361,7 +360,7 @@ class LaunchMeasurer:
     def _run(self, launch: CaseLaunch, hosts: Sequence[Host], number: int, show: _Report) -> Run:
         system, spec, case = launch.system, launch.spec, launch.case
         log = launch.log(number)
-        _set_aside(log, "interrupted")
+        set_aside(log, "interrupted")
         hosts = self.fleet.ready(hosts, case, launch.needed, spec.time_limit_s + MARGIN_S)
         nodes = self.fleet.nodes(hosts, case, launch.needed, log)
         logs = [node.log for node in nodes]
@@ -416,31 +415,3 @@ def _longest_s(launch: CaseLaunch) -> float:
     pause_s = launch.variables.pause_s
     spec = launch.spec
     return spec.time_limit_s + (spec.pause_s if pause_s is None else pause_s) + MARGIN_S
-
-
-def _set_aside(log: Path, why: str) -> dict[str, str]:
-    """Rename what an earlier run of the same name has left; give the new names by the old.
-
-    A log's arrivals stay beside it.
-    """
-    renamed = {}
-    for left in (log, run_dir(log)):
-        number = 1
-        while left.exists():
-            kept = left.with_name(f"{left.name}.{why}{number}")
-            if not kept.exists():
-                left.rename(kept)
-                renamed[readable(str(left))] = readable(str(kept))
-                if left == log:
-                    with suppress(FileNotFoundError):
-                        arrivals_of(log).rename(arrivals_of(kept))
-            number += 1
-    return renamed
-
-
-def _now_at(log: str | None, renamed: Mapping[str, str]) -> str | None:
-    """Name a log by where it lies now: renamed itself, or its folder."""
-    if log is None or log in renamed:
-        return log and renamed[log]
-    folder, _, name = log.rpartition("/")
-    return f"{renamed[folder]}/{name}" if folder in renamed else log
