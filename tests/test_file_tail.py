@@ -3,9 +3,7 @@
 import os
 
 import pytest
-from clusters.processes import LONG_S
 
-from pytest_dlperf.node import file_tail
 from pytest_dlperf.node.file_tail import FileTail
 
 
@@ -89,14 +87,6 @@ def test_all_files_of_a_name_are_followed_as_they_come(tmp_path):
     assert new(tail) == b"d\n"
 
 
-def test_only_a_star_is_a_wildcard(tmp_path):
-    folder = tmp_path / "run[1]?"
-    folder.mkdir()
-    tail = FileTail(str(folder / "log.*"))
-    append(folder / "log.0", b"a\n")
-    assert new(tail) == b"a\n"
-
-
 def test_lines_of_any_length_pass(tmp_path):
     file = tmp_path / "log"
     tail = FileTail(str(file))
@@ -112,12 +102,3 @@ def test_what_is_no_file_gives_nothing(tmp_path):
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "folder", "pipe/below"):
         assert new(FileTail(str(tmp_path / name))) == b""
-
-
-def test_a_look_is_taken_now_and_then(tmp_path, monkeypatch):
-    monkeypatch.setattr(file_tail, "LOOK_S", LONG_S)
-    tail = FileTail(str(tmp_path / "log"))
-    assert tail.take() == b""
-    append(tmp_path / "log", b"a\n")
-    assert tail.take() == b""
-    assert 0 < tail.wait_s <= LONG_S

@@ -139,14 +139,6 @@ def test_a_run_is_complete_with_the_last_step_that_counts(watched):
     assert run.measured().status is RunStatus.OK
 
 
-def test_every_rank_has_to_have_shown_its_last_step(watched):
-    run = watched("1n4g")
-    for rank in range(4):
-        assert run.look() is None
-        run.step(*range(1, 12), rank=rank)
-    assert run.look() is Stop.COMPLETE
-
-
 @pytest.mark.parametrize("estimator", Estimator)
 def test_a_trainer_that_never_ends_is_complete_in_both_estimators(watched, estimator):
     run = watched("1n8g", "pytorch_imagenet", estimator=estimator)
@@ -167,13 +159,6 @@ def test_a_run_to_its_end_is_watched_until_it_is_complete_only(watched):
     run.step(12)
     assert run.look(10_000) is None
     assert run.watch.finish() == run.measured()
-
-
-def test_a_run_to_its_end_still_hangs_before_it_is_complete(watched):
-    run = watched(end_early=False)
-    run.step(1)
-    assert run.look() is None
-    assert run.look(LIMIT) is Stop.HUNG
 
 
 def test_other_nodes_that_show_their_ranks_are_waited_for(watched):
@@ -310,19 +295,6 @@ def test_of_ranks_that_look_alike_one_that_stops_hangs(watched):
     assert run.reason == ("no new step for 300 s; last step: 4 (all of its ranks: 2)")
 
 
-def test_a_rank_whose_lines_are_missing_hangs_where_lines_are_counted(watched):
-    run = watched("1n2g", "pytorch_imagenet", estimator=Estimator.PUBLISHED)
-    run.look()
-    for index in range(17):
-        run.write(make.pytorch_record(0, index, 5005, 0.25) + "\n")
-        assert run.look(FIRST_LIMIT / 18) is None
-    run.write(make.pytorch_record(0, 17, 5005, 0.25) + "\n")
-    assert run.look(FIRST_LIMIT / 18) is Stop.HUNG
-    assert run.reason == (
-        "not every rank has shown a first step within 900 s; last step: 18 (all of its ranks: 0)"
-    )
-
-
 def test_another_node_that_stops_hangs(watched):
     run = watched("2n1g", "tf_models_bert")
     lines = make.tf_models_bert([0.5] * 30).splitlines(keepends=True)
@@ -431,12 +403,6 @@ def test_a_number_that_does_not_come_costs_a_moment_and_not_the_throughput(
     measured = run.watch.finish()
     assert measured.metrics == run.measured().metrics
     assert str(run.logs[0]) in measured.missing["peak_memory"]
-
-
-def test_a_number_of_the_window_is_not_awaited_beyond_the_next_step(watched):
-    run = watched(declared=[memory()])
-    run.step(*range(1, 13))
-    assert run.look() is Stop.COMPLETE
 
 
 @pytest.mark.parametrize(("node", "stop"), [("any", Stop.COMPLETE), ("each", None), ("last", None)])

@@ -45,17 +45,6 @@ def test_links_are_removed_and_not_what_they_lead_to(tmp_path, elsewhere):
     assert is_untouched(elsewhere)
 
 
-def test_a_link_in_the_place_of_the_folder_leads_to_nothing_that_is_removed(tmp_path, elsewhere):
-    (tmp_path / NAME).symlink_to(elsewhere)
-    assert "is left: " in str(remove(str(tmp_path / NAME)))
-    assert is_untouched(elsewhere)
-
-
-def test_a_folder_that_is_gone_is_none_to_tell_of(tmp_path):
-    assert remove(str(tmp_path / NAME)) is None
-    assert remove(str(tmp_path / "nothing" / NAME)) is None
-
-
 @needs_root
 def test_an_ordinary_user_removes_what_is_closed_to_everybody():
     """Root may enter any folder; a user has to change the mode first."""

@@ -1,4 +1,4 @@
-"""The connection to one supervisor: a launcher's command, its pipes, and how long it is silent."""
+"""The connection to one supervisor: a launcher's command, its pipes, and their heartbeat."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _CONNECTION_LOST: Final = re.compile(
 
 @final
 class Channel:
-    """Takes orders to a supervisor and brings its reports; its program's output goes to a log."""
+    """Carries orders to a supervisor and its reports back; the program's output goes to a log."""
 
     def __init__(
         self, launcher: Launcher, host: Host, log: Path, marker: str, *, again: bool
     ) -> None:
         """Start a supervisor on the host, which waits for orders; its errors go to ``log``.
 
-        By the ``marker`` among its arguments it is known on the host.
+        The ``marker`` among its arguments identifies it on the host.
         """
         self.remote = launcher.remote
         self.closed = False
@@ -90,7 +90,7 @@ class Channel:
                 orders.flush()
 
     def receive(self) -> list[Report]:
-        """Take what has been reported; wait for it if need be."""
+        """Return the reports that have arrived; block until there are some."""
         received = os.read(self.fileno(), 65536)
         self._heard_at = time.monotonic()
         self.closed = self.closed or not received
@@ -99,7 +99,7 @@ class Channel:
         return [report for line in lines if (report := read_report(line)) is not None]
 
     def check_heartbeat(self, now: float) -> None:
-        """Cut the connection to a supervisor that has been silent for too long."""
+        """Give up a supervisor that has been silent for too long."""
         is_silent = now - self._heard_at > HEARTBEAT_TIMEOUT_S
         if is_silent and not self.closed and not self._has_news():
             why = "its supervisor was stopped"
@@ -108,13 +108,13 @@ class Channel:
             self.cut(f"no sign of life for {HEARTBEAT_TIMEOUT_S:g} s: {why}")
 
     def _has_news(self) -> bool:
-        """Say whether something has come in meanwhile: it may be this process that stood still."""
+        """Say whether reports are waiting: this process itself may have been stopped."""
         poll = select.poll()
         poll.register(self, select.POLLIN)
         return bool(poll.poll(0))
 
     def cut(self, reason: str | None = None) -> None:
-        """Give the supervisor up: hearing nothing either, it ends what is there."""
+        """Close the connection; the supervisor, which hears nothing either, ends the run."""
         self.lost = reason
         self.closed = True
         self.end_orders()
@@ -127,25 +127,25 @@ class Channel:
         return _pipe(self._process.stdout).closed
 
     def close(self) -> None:
-        """Be done with the launcher's command."""
+        """Wait for the launcher's command to end, and close its pipes."""
         self.end_orders()
         _pipe(self._process.stdout).close()
         self.closed = True
         self._exit_status()
 
     def end_orders(self) -> None:
-        """Let the supervisor's input end, which means the end of all that is left."""
+        """Close the supervisor's input, at which it kills all that is left."""
         with self._orders_lock, contextlib.suppress(BrokenPipeError):
             _pipe(self._process.stdin).close()
 
     def last_words(self) -> str:
-        """Say how the launcher's command ended, and what it said itself at the end of the log."""
+        """Say how the launcher's command ended, with the last line of the log."""
         text = describe_exit(self._command, self._exit_status())
         words = last_words(self._last_lines())
         return f"{text}: {words}" if words else text
 
     def sudden_end(self) -> str:
-        """Say what has ended a connection before its time."""
+        """Say why the connection ended too early."""
         how = describe_exit(self._command, self._exit_status())
         if self.remote:
             for line in self._last_lines():
@@ -156,7 +156,7 @@ class Channel:
         return f"its supervisor was killed ({how})"
 
     def _last_lines(self) -> list[str]:
-        """Give what the log ends with: a client's own words stand there, too."""
+        """Return the last lines of the log, where ssh and the like write their errors too."""
         with contextlib.suppress(OSError), self._log.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
             lines = log.read().decode("utf-8", "replace").splitlines()
@@ -177,7 +177,7 @@ _WITH_INPUT: Final[WeakSet[subprocess.Popen[bytes]]] = WeakSet()
 
 
 def leave_to_no_fork(process: subprocess.Popen[bytes]) -> None:
-    """Let no child of ours that is only forked keep a process waiting for the end of its input."""
+    """Close the process's input in forked children, which would keep it open otherwise."""
     _WITH_INPUT.add(process)
 
 

@@ -42,7 +42,7 @@ THIS_MACHINE: Final = Host(name="localhost", address=ADDRESS, devices=None)
 
 
 class HostFault(Struct, frozen=True):
-    """A host that cannot be used, and why; reported once per session."""
+    """Why a host cannot be used; reported once per session."""
 
     host: str
     fault: str
@@ -51,13 +51,11 @@ class HostFault(Struct, frozen=True):
 @final
 @dataclass(slots=True, eq=False)
 class Fleet:
-    """The hosts of a session, or this machine alone where none are ``declared``.
+    """The hosts of a session: those ``declared``, or this machine alone.
 
-    The processes of a session share in ``shared_folder`` what they find out about hosts. ``lock``
-    is the name of the locks that are held on the hosts against runs from elsewhere. A run waits
-    ``wait_limit_s`` seconds for hosts at most.
-
-    Where a queue gives the hosts (``held``), ``launcher`` and ``declared`` are the last ones.
+    A queue (``held``) gives other hosts for each case, and their launcher. The processes of a
+    session share in ``shared_folder`` what they find out about hosts. ``lock`` begins the names of
+    the locks that a run holds on its hosts. A run waits ``wait_limit_s`` seconds for hosts at most.
     """
 
     launcher: Launcher
@@ -123,10 +121,10 @@ class Fleet:
         limit_s: float,
         only: Sequence[str] | None = None,
     ) -> Iterator[tuple[Host, ...]]:
-        """Hold hosts for a case, one per node, for the length of the block.
+        """Wait for hosts that are fit for all that is ``needed``, and hold one for each node.
 
-        They are fit for all that is ``needed``. With ``only`` they are the hosts of these names,
-        in this order. Waits until they are free. A queue is asked for them for ``limit_s`` seconds.
+        With ``only`` they are the hosts of these names, in this order. A queue is asked for them
+        for ``limit_s`` seconds.
 
         Raises:
             CannotMeasureError: There are too few, or they have too few devices.
@@ -151,10 +149,10 @@ class Fleet:
     def ready(
         self, hosts: Sequence[Host], case: Case, needed: Requirements, time_limit_s: float
     ) -> Sequence[Host]:
-        """Give the hosts as they are for one more run, of so many seconds.
+        """Return the hosts for one more run of so many seconds.
 
-        If a queue gives them for a shorter time, for another image, or not any more, it is asked
-        for the same ones again.
+        A queue is asked for the same ones again if it gave them for a shorter time or for another
+        image, or has taken them away.
         """
         if self.held is None:
             return hosts

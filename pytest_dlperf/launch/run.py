@@ -1,6 +1,6 @@
-"""One run, from before its first node is reached until nothing of it is left.
+"""One run: start its nodes, watch them, end all of it, and say how it went.
 
-Signals that would end this process wait until then. ``try_command`` is a run outside any session.
+Signals to this process are deferred until nothing of the run is left.
 """
 
 from __future__ import annotations
@@ -54,12 +54,11 @@ _TRIAL_LOOK_S: Final = 1.0
 
 
 def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
-    """Run all nodes to their end; nothing of the run is left when this returns.
+    """Run all nodes to their end; nothing of the run is left when this returns or raises.
 
-    The same holds when it is left by an exception. Signals wait until then (``deferred_signals``).
     Once one node has failed, the others have ``PEER_GRACE_S`` seconds to end. A run that cannot be
-    started is an outcome with an ``error``. ``command.json`` in the run's folder keeps what was
-    executed and what became of it.
+    started is an outcome with an ``error``. ``command.json`` in the run's folder records what was
+    executed and how it ended.
 
     Raises:
         ValueError: There is no node.
@@ -189,9 +188,9 @@ class _Run:
         return self._gang.nodes[: len(self._commands)]
 
     def _wait(self, deadline: float) -> None:
-        """Wait for the programs to end, for the watch to end the run, or for the deadline.
+        """Wait until the programs have ended, the watch ends the run, or the deadline has passed.
 
-        Also returns when a signal came, or some seconds after the first program has failed.
+        A signal ends the wait at once, a failed program after some seconds.
         """
         look_at = 0.0
         look_s = min(max(LOOK_S, LOOK_S_PER_NODE * len(self._commands)), LONGEST_LOOK_S)
@@ -236,7 +235,7 @@ class _Run:
         return any(node.needs_sweep for node in self._gang.nodes)
 
     def _note_failure(self) -> None:
-        """Keep which nodes were the first to fail, when, and how far their logs were."""
+        """Record the first failure: when, on which nodes, and the sizes of the logs."""
         if self._died_at is None:
             # A host that is lost has been silent before, and a supervisor that was stopped as well.
             is_late = any(node.lost is not None for node in self._gang.nodes)
@@ -260,7 +259,7 @@ class _Run:
         self._errors += [problem for problem in self._gang.end(grace_s) if problem not in known]
 
     def _note_log_sizes(self) -> None:
-        """Keep the sizes of the nodes' logs, unless they have been kept before."""
+        """Record the sizes of the nodes' logs, once."""
         if self._log_sizes_at_end:
             return
         if self._gang.settle_s:
@@ -277,12 +276,12 @@ class _Run:
 
 
 class SignalCameError(Exception):
-    """A signal came that what was going on is broken off for."""
+    """A signal interrupts a look at the logs."""
 
 
 @final
 class DeferredSignals(list[int]):
-    """The signals that came by now, and wait."""
+    """The signals that have come and are deferred."""
 
     def __init__(self) -> None:
         """Begin without one."""
@@ -291,10 +290,10 @@ class DeferredSignals(list[int]):
 
     @contextlib.contextmanager
     def breaking(self) -> Iterator[None]:
-        """Have a signal raise out of the block, which leaves nothing behind: it may take long.
+        """Let a signal interrupt the block, which may take long and needs no clean-up.
 
         Raises:
-            SignalCameError: A signal came; it waits all the same.
+            SignalCameError: A signal came; it stays deferred.
         """
         self._breaks = True
         try:
@@ -303,7 +302,7 @@ class DeferredSignals(list[int]):
             self._breaks = False
 
     def note(self, number: int, _frame: FrameType | None) -> None:
-        """Take a signal that has come."""
+        """Record a signal; the handler."""
         self.append(number)
         if self._breaks:
             self._breaks = False
@@ -312,12 +311,11 @@ class DeferredSignals(list[int]):
 
 @contextlib.contextmanager
 def deferred_signals() -> Iterator[DeferredSignals]:
-    """Keep signals that end this process waiting until the block is left; yield those that came.
+    """Defer SIGINT, SIGTERM and SIGHUP until the block is left; yield those that have come.
 
     An exception in the middle of a clean-up would leave the rest of it undone. When the block is
-    left they do what they would have done, in the order in which they came, up to the first that
-    raises an exception or ends the process. Python allows this in the main thread only; elsewhere
-    the block does nothing.
+    left they take effect, in the order in which they came. Python allows this in the main thread
+    only; elsewhere the block does nothing.
     """
     received = DeferredSignals()
     handlers = {}
