@@ -182,30 +182,17 @@ def pytest_dlperf_allocators(cluster):
 """
 
 
-@pytest.mark.parametrize(
-    ("launch", "cluster", "options", "submitted"),
-    [
-        ("engines: {pbs: {queue: own}}", "'*': {pbs: {queue: gpu}}", (), "qsub -q gpu"),
-        ("", "'*': {pbs: {queue: gpu}}", ("--dlperf-set", "tiny-mlp.pbs.queue=big"), "qsub -q big"),
-    ],
-)
-def test_options_of_an_engine_that_a_plugin_adds_reach_it_by_its_name(
-    suite, launch, cluster, options, submitted
-):
-    TinySystem(suite, launch=[launch])
+def test_options_of_an_engine_that_a_plugin_adds_reach_it_by_its_name(suite):
+    TinySystem(suite, launch=["engines: {pbs: {queue: own}}"])
     (suite.path / "conftest.py").write_text(PBS, encoding="utf-8")
-    if cluster:
-        file = suite.path / "baselines" / "local" / "cluster.yaml"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"estimator: steady\nvars: {{{cluster}}}\n", encoding="utf-8")
 
     result = suite.run(
         "-k", "throughput and tiny and 2n1g", "--dlperf-launcher", "pbs", "--dlperf-dry-run",
-        "--dlperf-cluster", "local", *options,
+        "--dlperf-set", "tiny-mlp.pbs.queue=big",
     )  # fmt: skip
 
     assert result.ret == 0
-    result.stdout.fnmatch_lines([f"  | {submitted}"])
+    result.stdout.fnmatch_lines(["  | qsub -q big"])
 
 
 def test_an_option_that_no_engine_takes_is_told_with_the_nearest(suite):
