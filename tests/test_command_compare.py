@@ -1,19 +1,13 @@
 """``pytest-dlperf compare``: two results files in, words and reports out."""
 
 import json
-import os
-import pty
-import subprocess
 import sysconfig
-from importlib import metadata
 from pathlib import Path
 
 import pytest
-from growth import calls_of
 from results_makers import even_case, session
 
 from pytest_dlperf.command.main import main
-from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts
 from pytest_dlperf.results.file import to_json, write_json
 
 pytestmark = pytest.mark.in_process
@@ -68,15 +62,6 @@ def test_a_gate_fails_where_nothing_can_be_judged(folder, capsys, word):
     assert told[-1] == f"  {ONE}"
 
 
-def test_a_gate_passes_where_one_metric_can_be_judged(folder):
-    other = at(350.0, OPTIONS, runs=2)
-    sides = [session(at(350.0), other), session(at(350.0), other)]
-    for name, side in zip("ab", sides, strict=True):
-        write_json(folder / f"{name}.json", side)
-    assert main(["compare", "a.json", "b.json", "--fail-on", "worse"]) == 0
-    assert main(["compare", "a.json", "b.json", "--fail-on", "worse,too-few"]) == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -101,18 +86,12 @@ def test_what_cannot_be_meant_is_misuse(folder, capsys, arguments, said):
 
 
 def test_the_reports_are_written_where_the_user_says(folder, capsys):
-    options = ("--markdown", "new/c.md", "--label-b", "torch 2.13")
+    options = ("--markdown", "new/c.md")
     assert compare(folder, at(350.0), at(364.0), *options) == 0
     written = (folder / "new" / "c.md").read_text(encoding="utf-8")
     for text in (capsys.readouterr().out, written):
-        for words in ("1 case compared: 1 better", "350.00", "364.00", "1.040", "torch 2.13", ONE):
+        for words in ("1 case compared: 1 better", "350.00", "364.00", "1.040", "B: b.json", ONE):
             assert words in text
-
-
-def test_a_session_is_no_better_than_itself(folder, capsys):
-    write_json(folder / "a.json", session(at(350.0)))
-    assert main(["compare", "a.json", "a.json"]) == 0
-    assert "no difference seen" in capsys.readouterr().out
 
 
 def test_real_sessions_are_compared(suite):
@@ -126,7 +105,7 @@ def test_real_sessions_are_compared(suite):
     result = suite.pytester.run(SCRIPT, "compare", "first.json", "second.json")
 
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["2 cases compared: 2 better", "B/A is 1.2* of 2 cases, *"])
+    result.stdout.fnmatch_lines(["2 cases compared: 2 better", "B/A is 1.2* of 2 cases"])
 
 
 def test_sessions_of_two_frameworks_are_compared(suite):
@@ -155,25 +134,6 @@ def test_sessions_of_two_frameworks_are_compared(suite):
     )
 
 
-def test_colours_are_for_terminals(folder, monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    compare(folder, at(350.0), at(300.0))
-    controller, terminal = pty.openpty()
-    subprocess.run([SCRIPT, "compare", "a.json", "b.json"], stdout=terminal, check=True)
-    os.close(terminal)
-    shown = os.read(controller, 1 << 16).decode()
-    os.close(controller)
-    assert "\033[31mworse\033[0m" in shown
-
-
-def test_the_version_is_told(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["--version"])
-    assert ended.value.code == 0
-    version = metadata.version("pytest-dlperf")
-    assert capsys.readouterr().out == f"pytest-dlperf {version}\n"
-
-
 # ------------------------------------------------------------------------------ misuse
 
 
@@ -192,11 +152,6 @@ def test_a_file_that_cannot_be_read_is_named_with_the_place(folder, capsys):
     assert message(capsys).startswith("none.json: cannot be read: ")
 
 
-def test_what_has_nothing_to_compare_is_misuse(folder, capsys):
-    assert compare(folder, at(350.0), at(350.0, OPTIONS)) == 2
-    assert message(capsys).startswith("A and B have no case in common: ")
-
-
 def test_a_report_that_cannot_be_written_is_misuse(folder, capsys):
     (folder / "file").touch()
     assert compare(folder, at(1.0), at(1.0), "--markdown", "file/report") == 2
@@ -212,30 +167,3 @@ def test_a_report_never_takes_the_place_of_what_is_compared(folder, capsys, name
     assert message(capsys).startswith(f"--markdown: {name} is {letter}, ")
     for file in ("a.json", "b.json"):
         assert "schema" in json.loads((folder / file).read_text(encoding="utf-8"))
-
-
-def test_four_times_the_cases_take_four_times_the_calls(folder):
-    """Whatever differs between them, with both reports."""
-
-    def calls(cases):
-        for name, level in (("a", 1.0), ("b", 1.1)):
-            results = []
-            for batch in range(1, cases + 1):
-                own = {"number": str(batch), "side": name, "of its own": f"{name}{batch}"}
-                fingerprint = Fingerprint(
-                    machine={"device": "H200"},
-                    software=own,
-                    commits={"trainer": f"{name}{batch}"},
-                    launch=LaunchFacts(
-                        launcher="ssh",
-                        arguments=("train.py", f"--new-{batch}", name),
-                        environment={f"OF_{batch}": name},
-                    ),
-                )
-                case_id = f"paddle-resnet50-fp32-b{batch}-1n1g"
-                results.append(even_case(100 * level + batch, case_id, fingerprint=fingerprint))
-            write_json(folder / f"{name}.json", session(*results, name=name * 32))
-        return calls_of(lambda: main(["compare", "a.json", "b.json", "--markdown", "m.md"]))
-
-    calls(1)  # imports
-    assert calls(200) < 5 * calls(50)

@@ -11,16 +11,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.command.main import FAULTS, FINE
-from pytest_dlperf.command.shell import Style, file_argument, text_argument, write_report
+from pytest_dlperf.command.shell import Style, file_argument, write_report
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted, named
 from pytest_dlperf.report.comparison import (
     DIFFERENCES_SHOWN,
     NOTHING_DIFFERS,
     PAIRED,
+    case_cells,
     comparison_markdown,
-    comparison_view,
-    side_names,
+    difference_cells,
+    direction_of,
+    file_rows,
+    found_text,
+    head_of,
+    headings_of,
+    mean_text,
+    names_of,
+    not_compared,
+    paired_cases,
+    ratio_text,
+    remarks_of,
+    sessions_of,
+    where_it_differs,
 )
 from pytest_dlperf.report.tables import GAP, stacked, wrapped
 from pytest_dlperf.report.texts import printable
@@ -30,8 +43,8 @@ from pytest_dlperf.results.file import read_results
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_dlperf.report.comparison import ComparisonView, MetricView
-    from pytest_dlperf.results.comparison import ComparedCase
+    from pytest_dlperf.report.comparison import Names
+    from pytest_dlperf.results.comparison import ComparedCase, ComparedMetric, Comparison
 
 _SHOWN: Final = 5
 """Cases of one kind that the terminal names; the Markdown names all."""
@@ -64,13 +77,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "first", type=file_argument, metavar="A.json", help="compare with this file"
     )
     parser.add_argument("second", type=file_argument, metavar="B.json", help="compare this file")
-    for letter in "ab":
-        parser.add_argument(
-            f"--label-{letter}",
-            type=text_argument,
-            metavar="NAME",
-            help=f"name of {letter.upper()} (default: that of the file)",
-        )
     parser.add_argument(
         "--markdown", type=file_argument, metavar="FILE", help="write Markdown to FILE"
     )
@@ -92,17 +98,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare the two files, print the comparison and write the reports."""
     files = Path(options.first), Path(options.second)
-    names = side_names(tuple(map(str, files)), (options.label_a, options.label_b))
     if options.markdown is not None:
         _refuse_to_lose(options.markdown, dict(zip("AB", files, strict=True)))
     if options.tolerance is not None and options.fail_on is None:
         raise UsageError("--tolerance: it is that of --fail-on, which is not given")
     comparison = compare_results(*map(read_results, files))
-    view = comparison_view(comparison, names)
+    names = tuple(map(str, files))
     if options.markdown is not None:
-        write_report("--markdown", Path(options.markdown), comparison_markdown(view))
+        write_report("--markdown", Path(options.markdown), comparison_markdown(comparison, names))
     style = Style(sys.stdout)
-    style.show(comparison_lines(view, style))
+    style.show(comparison_lines(comparison, names, style))
     if options.fail_on is None:
         return FINE
     failures = comparison.failures(options.fail_on, options.tolerance or 0.0)
@@ -148,55 +153,53 @@ def _refuse_to_lose(report: str, files: Mapping[str, Path]) -> None:
             )
 
 
-def comparison_lines(view: ComparisonView, style: Style) -> Iterator[str]:
+def comparison_lines(comparison: Comparison, files: Sequence[str], style: Style) -> Iterator[str]:
     """Yield the lines of a comparison for a terminal."""
-    yield from (style(line, "bold") for line in wrapped(printable(view.head), style.width))
-    for side in view.sides:
+    names = names_of(files)
+    head = wrapped(printable(head_of(comparison)), style.width)
+    yield from (style(line, "bold") for line in head)
+    for side in sessions_of(comparison, names):
         yield from wrapped(printable(side), style.width, indent=3)
     yield ""
-    yield from _differences(view, style)
-    if view.paired:
+    yield from _differences(comparison, names, style)
+    if comparison.paired:
         yield ""
         yield f"{PAIRED}:"
-        yield from _some([*map(printable, view.paired)])
-    for metric in view.metrics:
+        yield from _some([*map(printable, paired_cases(comparison))])
+    for metric in comparison.metrics:
         yield ""
-        yield from _metric(metric, view, style)
-    for why, case_ids in view.not_compared:
+        yield from _metric(metric, style)
+    for why, case_ids in not_compared(comparison):
         yield ""
         yield style(printable(why), "yellow")
         yield from _some(case_ids)
-    for remark in view.remarks:
+    for remark in remarks_of(comparison):
         yield ""
         yield from wrapped(remark, style.width)
     yield ""
-    yield from _table(("the two files", *_headings(view)), view.files, style)
+    yield from _table(("the two files", *names), list(file_rows(comparison, files)), style)
 
 
-def _differences(view: ComparisonView, style: Style) -> Iterator[str]:
-    if not view.differences:
+def _differences(comparison: Comparison, names: Names, style: Style) -> Iterator[str]:
+    every = comparison.differences
+    if not every:
         yield from wrapped(NOTHING_DIFFERS, style.width)
         return
-    heading = ("what differs", *_headings(view))
-    shown = view.differences[:DIFFERENCES_SHOWN]
-    rows = [(row.name, row.first, row.second) for row in shown]
-    head, *below = stacked([heading, *_printable(rows)], "l", names=1, width=style.width)
+    shown = every[:DIFFERENCES_SHOWN]
+    rows = [("what differs", *names), *map(difference_cells, shown)]
+    head, *below = stacked(_printable(rows), "l", names=1, width=style.width)
     yield from (style(line, "bold") for line in head)
-    for row, lines in zip(shown, below, strict=True):
+    for shared, lines in zip(shown, below, strict=True):
         yield from lines
-        if row.where:
-            text = f"{row.where}: {named(row.case_ids, _SHOWN)}"
+        if where := where_it_differs(shared, comparison):
+            text = f"{where}: {named(shared.case_ids, _SHOWN)}"
             yield from (f"    {line}" for line in wrapped(text, style.width - 4, indent=2))
-    if len(view.differences) > len(shown):
-        yield f"and {len(view.differences) - len(shown)} more, in --markdown"
-
-
-def _headings(view: ComparisonView) -> tuple[str, ...]:
-    return tuple(name.heading for name in view.names)
+    if len(every) > len(shown):
+        yield f"and {len(every) - len(shown)} more, in --markdown"
 
 
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> Iterator[str]:
-    head, *below = stacked([heading, *_printable(rows)], "l", names=1, width=style.width)
+    head, *below = stacked(_printable([heading, *rows]), "l", names=1, width=style.width)
     yield from (style(line, "bold") for line in head)
     yield from chain(*below)
 
@@ -205,15 +208,15 @@ def _printable(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     return [tuple(map(printable, row)) for row in rows]
 
 
-def _metric(metric: MetricView, view: ComparisonView, style: Style) -> Iterator[str]:
-    title = printable(f"{metric.name} ({metric.direction})")
+def _metric(metric: ComparedMetric, style: Style) -> Iterator[str]:
+    title = printable(f"{metric.name} ({direction_of(metric)})")
     yield from (style(line, "bold") for line in wrapped(title, style.width))
-    yield from _cases(metric, view, style)
-    yield from (style(line, "bold") for line in wrapped(metric.found, style.width))
-    yield from wrapped(metric.mean or "", style.width)
-    if metric.worse:
+    yield from _cases(metric, style)
+    yield from (style(line, "bold") for line in wrapped(found_text(metric), style.width))
+    yield from wrapped(mean_text(metric), style.width)
+    if metric.worse_cases:
         yield style("worse, the worst first", "red")
-        yield from _some([f"{row.ratio}  {row.case.case_id}" for row in metric.worse])
+        yield from _some([f"{ratio_text(one)}  {one.case_id}" for one in metric.worse_cases])
 
 
 def _named(case: ComparedCase) -> str:
@@ -221,16 +224,14 @@ def _named(case: ComparedCase) -> str:
     return f"{case.case_id} ({unit})" if unit else case.case_id
 
 
-def _cases(metric: MetricView, view: ComparisonView, style: Style) -> Iterator[str]:
-    letters = {name.heading: name.letter for name in view.names}
-    headings = [letters.get(heading, heading) for heading in view.headings]
-    cells = [(_named(row.case), *row.cells) for row in metric.cases]
+def _cases(metric: ComparedMetric, style: Style) -> Iterator[str]:
+    cells = [(_named(case), *case_cells(case)) for case in metric.cases]
     room = len(GAP) + max(len(difference.value) for difference in Conclusion)
-    head, *below = stacked([("case", *headings), *cells], "lr", names=1, width=style.width - room)
+    rows = [("case", *headings_of(("A", "B"))), *cells]
+    head, *below = stacked(rows, "lr", names=1, width=style.width - room)
     yield from (style(line, "bold") for line in head)
-    for row, (first, *rest) in zip(metric.cases, below, strict=True):
-        difference = row.case.conclusion
-        word = style(difference.value, *_MARKUP[difference])
+    for case, (first, *rest) in zip(metric.cases, below, strict=True):
+        word = style(case.conclusion.value, *_MARKUP[case.conclusion])
         yield f"{first}: {word}" if rest else f"{first}{GAP}{word}"
         yield from rest
 

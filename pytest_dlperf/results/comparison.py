@@ -140,20 +140,6 @@ class ComparedCase(Struct, frozen=True, kw_only=True):
         return low <= 1 <= high
 
 
-class MeanRatio(Struct, frozen=True, kw_only=True):
-    """Geometric mean of the ratios of so many cases, and its 95 % interval.
-
-    The interval holds for these cases, and knows the noise of single runs only. There is none where
-    every ratio is exact, and where each case has too few runs.
-    """
-
-    ratio: float
-    interval: tuple[float, float] | None
-    cases: int
-    is_certain: bool
-    """Whether each of the cases has enough runs."""
-
-
 class ComparedMetric(Struct, frozen=True, kw_only=True):
     """One metric, with the cases that have it on both sides, in one direction.
 
@@ -171,21 +157,21 @@ class ComparedMetric(Struct, frozen=True, kw_only=True):
         return tuple(sorted(worse, key=lambda case: -case.loss))
 
     @property
-    def mean_ratio(self) -> MeanRatio | None:
-        """The mean over the whole cases that have an interval or are exact, else over all whole."""
+    def known_cases(self) -> Sequence[ComparedCase]:
+        """The whole cases that have an interval or are exact, else all that are whole."""
         whole = [case for case in self.cases if case.conclusion is not Conclusion.BROKEN]
-        certain = [case for case in whole if case.conclusion is not Conclusion.TOO_FEW]
-        known = certain or whole
-        if not known:
-            return None
-        ratio = math.exp(math.fsum([math.log(case.ratio) for case in known]) / len(known))
-        interval = None
-        errors = [case.error for case in certain if case.error]
-        if errors:
-            total = StandardError.combined(errors)
-            error = StandardError(value=total.value / len(known), dof=total.dof)
-            interval = _interval(ratio, error)
-        return MeanRatio(ratio=ratio, interval=interval, cases=len(known), is_certain=bool(certain))
+        return [case for case in whole if case.conclusion is not Conclusion.TOO_FEW] or whole
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether these have enough runs."""
+        return any(case.conclusion.is_certain for case in self.known_cases)
+
+    @property
+    def mean_ratio(self) -> float:
+        """The geometric mean of their ratios."""
+        logarithms = [math.log(case.ratio) for case in self.known_cases]
+        return math.exp(math.fsum(logarithms) / len(logarithms))
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -337,27 +323,16 @@ def _compared(one: CaseResult, other: CaseResult) -> Iterator[ComparedCase | Not
         yield NotCompared(f"not compared (A: {ours}, B: {theirs})", is_lost=not missing[0])
         return
     first, second = _sides(one), _sides(other)
-    throughput = None
     for name in dict.fromkeys([*first, *second]):
         a, b = first.get(name), second.get(name)
+        if name == PER_DEVICE and THROUGHPUT in first and THROUGHPUT in second:
+            continue  # of one topology, it says the same
         if a is not None and b is not None:
-            found = _of_metric(one, a, other, b)
-            if name == THROUGHPUT:
-                throughput = found
-            if not (name == PER_DEVICE and _is_same(found, throughput)):
-                yield found
+            yield _of_metric(one, a, other, b)
         elif a is not None:
             yield NotCompared(f"without {name} in B", is_lost=a.metric.is_judged)
         else:
             yield NotCompared(f"without {name} in A", is_lost=False)
-
-
-def _is_same(one: ComparedCase | NotCompared, other: ComparedCase | NotCompared | None) -> bool:
-    """Whether two metrics of a case say the same: their ratios differ by less than is shown."""
-    if not (isinstance(one, ComparedCase) and isinstance(other, ComparedCase)):
-        return False
-    is_close = math.isclose(one.ratio, other.ratio, rel_tol=10**-DECIMALS / 2)
-    return is_close and one.conclusion is other.conclusion
 
 
 def _sides(result: CaseResult) -> dict[str, Side]:

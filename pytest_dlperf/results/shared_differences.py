@@ -32,12 +32,6 @@ class SharedDifference(Struct, frozen=True, kw_only=True):
     case_ids: tuple[str, ...] = ()
 
 
-class _Occurrence(Struct):
-    rank: int
-    """Its best place among the differences of a case."""
-    case_ids: list[str] = []
-
-
 def shared_differences(
     first: Results, second: Results, pairs: Mapping[str, tuple[CaseResult, CaseResult]]
 ) -> tuple[SharedDifference, ...]:
@@ -47,21 +41,19 @@ def shared_differences(
     A difference that cases share appears once. Facts that only one side knows come behind others.
     """
     commits = [side.origin.commit for side in (first, second)]
-    both_know: dict[Difference, _Occurrence] = {}
-    one_knows: dict[Difference, _Occurrence] = {}
+    both_know: dict[Difference, list[str]] = {}
+    one_knows: dict[Difference, list[str]] = {}
     for case_id, pair in pairs.items():
         prints = [*map(_fingerprint, pair)]
         a, b = map(MeasuredOn.of_night, prints, commits)
         known = differences_of(Sides(accepted=a, tonight=b))
         for into, found in ((both_know, known), (one_knows, tuple(_one_sided(*prints)))):
-            for rank, difference in enumerate(found):
-                entry = into.setdefault(difference, _Occurrence(rank))
-                entry.rank = min(entry.rank, rank)
-                entry.case_ids.append(case_id)
+            for difference in found:
+                into.setdefault(difference, []).append(case_id)
     return (
         *_of_session({"cluster": first.cluster}, {"cluster": second.cluster}),
-        *_ranked(both_know),
-        *_ranked(one_knows),
+        *_by_kind(both_know),
+        *_by_kind(one_knows),
         *_of_session(_pytest_facts(first), _pytest_facts(second)),
     )
 
@@ -84,20 +76,17 @@ def _one_sided(one: Fingerprint | None, other: Fingerprint | None) -> Iterator[D
             )
 
 
-def _ranked(found: Mapping[Difference, _Occurrence]) -> Iterator[SharedDifference]:
-    """Sort by kind, by place within it, then by the number of cases."""
-    by_name: dict[tuple[DifferenceKind, str], list[Difference]] = {}
+def _by_kind(found: Mapping[Difference, Sequence[str]]) -> Iterator[SharedDifference]:
+    """Order by kind; of a thing with many pairs of values, all share a row."""
+    by_name: dict[tuple[int, str], list[Difference]] = {}
     for difference in found:
-        by_name.setdefault((difference.kind, difference.name), []).append(difference)
-    shared: list[tuple[tuple[int, int, int], SharedDifference]] = []
-    for alike in by_name.values():
+        key = _KINDS.index(difference.kind), difference.name
+        by_name.setdefault(key, []).append(difference)
+    for _, alike in sorted(by_name.items(), key=lambda pair: pair[0][0]):
         groups = [alike] if len(alike) > MAX_VALUE_PAIRS else [[one] for one in alike]
         for group in groups:
-            ids = tuple(case_id for one in group for case_id in found[one].case_ids)
-            place = min(found[one].rank for one in group)
-            order = (_KINDS.index(group[0].kind), place, -len(ids))
-            shared.append((order, SharedDifference(difference=_joined(group), case_ids=ids)))
-    return (one for _, one in sorted(shared, key=lambda pair: pair[0]))
+            ids = tuple(case_id for one in group for case_id in found[one])
+            yield SharedDifference(difference=_joined(group), case_ids=ids)
 
 
 def _joined(alike: Sequence[Difference]) -> Difference:
