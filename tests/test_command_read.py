@@ -388,6 +388,45 @@ def test_of_a_log_is_said_what_stands_in_it(tmp_path, text, said):
         assert found[label].startswith(begin), (label, found[label])
 
 
+def test_a_time_that_the_stamps_contradict_is_marked(tmp_path):
+    """Ten steps in five seconds by six lines, which call two and a half the time of one."""
+    text = "".join(
+        f"[2020/11/16 11:{11 + n // 12}:{5 * n % 60:02}] root INFO: iter: {10 * n}, loss: 0.6, "
+        f"batch_cost: 2.5{n % 3} s\n"
+        for n in range(1, 7)
+    )
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    read(tmp_path, "a.log", "--write", "own.yaml")
+    marked = re.search("record: .*# [?].*", (tmp_path / "own.yaml").read_text(encoding="utf-8"))
+    assert "contradicts the time stamps: 2.5" in marked[0]
+
+
+def test_a_counter_that_counts_tokens_is_marked_where_samples_are_expected(tmp_path):
+    text = '":::MLLOG {"key": "global_batch_size", "value": 2048}\n'
+    text += ':::MLLOG {"key": "max_sequence_length", "value": 2048}\n'
+    text += "".join(
+        f':::MLLOG {{"namespace": "", "time_ms": {1728322870879 + 18470 * n}, "event_type": '
+        '"POINT_IN_TIME", "key": "tracked_stats", "value": {"train_step_timing in s": '
+        f'18.4{n % 7}}}, "metadata": {{"step": {4194304 * n}}}}}\n'
+        for n in range(1, 41)
+    )
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    read(tmp_path, "a.log", "--write", "own.yaml")
+    written = (tmp_path / "own.yaml").read_text(encoding="utf-8")
+    assert "global_batch: 2048  # ? contradicts train_step_timing in s" in written
+
+
+def test_a_guess_that_another_number_contradicts_gives_way_to_it(tmp_path):
+    """The time of ten steps stands beside the number of the tenth; another line has the speed."""
+    text = "".join(
+        f"INFO: global_step/sec: 5.3{n % 9}\nINFO: loss = 2.3, step = {10 * n + 5} (1.8{n % 9} s)\n"
+        for n in range(1, 60)
+    )
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    found = rows(read(tmp_path, "a.log").stdout)
+    assert re.match(r"5\.3\d+ steps/s", found["throughput"])
+
+
 SLOW_FIRST = [2.0] * 10 + [0.5] * 140
 OF_ALL_RANKS = """\
 framework: mine

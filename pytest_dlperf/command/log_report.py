@@ -68,7 +68,11 @@ class LogReport(Struct, frozen=True):
             yield from self._rows("epochs", f"{steps.epochs}, of steps up to {steps.epoch_length}")
         yield from self._rows("ranks", _ranks_text(steps))
         yield from self._rows("time", _meaning(system.log_format))
+        if found.checked.agreements:
+            yield from self._rows("checked", f"it {', '.join(found.checked.agreements)}")
         doubts = list(found.unsure)
+        if found.starter is None:
+            doubts += found.checked.contradictions
         yield from self._rows("window", _window_text(system))
         yield from self._metrics(found, run)
         facts = [f"{each.fact.name} {_some(each.values)}" for each in found.facts]

@@ -17,6 +17,7 @@ from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.facts import CASE_FACTS
 from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.formats.meanings import trainers_in
+from pytest_dlperf.logs.cross_check import CrossCheck, cross_check
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.work import StepsIn, Timing, Work
@@ -38,9 +39,12 @@ if TYPE_CHECKING:
 _USUAL_WARMUP: Final = 20
 _USUAL_STEPS: Final = 100
 _FEW: Final = 70
+_RECORDS: Final = ("record", "json", "csv")
 _NAMES: Final = {"model": "what ids call it, as in llama3_8b"}
 """What no log tells, and is marked in the system file alone."""
 _ENOUGH: Final = 50
+_GUESSES: Final = 5
+"""Guesses at most that are held against the rest of their lines."""
 
 
 class Identification(Struct, frozen=True, kw_only=True):
@@ -62,6 +66,8 @@ class Identification(Struct, frozen=True, kw_only=True):
     """What a system file of it begins with, where the project has none."""
     guess: Guess | None = None
     trainer: Trainer | None = None
+    checked: CrossCheck = CrossCheck()
+    """What else the lines say of the time that is taken of them."""
     unsure: list[str] = []
 
 
@@ -91,11 +97,17 @@ def identify(
     guessed = guesses(head.clusters.repeated) if table is None else [table]
     kind = f"a log of {trainer.name}" if trainer else "a log of an unknown trainer"
     kind += "; how it shows a step is a guess"
-    for each in guessed:
+    fitting: list[Identification] = []
+    for each in guessed[:_GUESSES]:
         for form in each.formats:
             made = make(kind, form, trainer=trainer, guessed=each)
             if made is not None and made.steps.records >= min(each.count, _ENOUGH):
-                return made
+                fitting.append(made)
+                break
+        if fitting and not fitting[-1].checked.contradictions:
+            return fitting[-1]
+    if fitting:
+        return fitting[0]
     # Many trainers show a bar beside their lines: it is taken where there is nothing else.
     bars = () if trainer is not None else trainers_in(head.clusters.examples)
     return next(filter(None, (_of_trainer(make, each) for each in bars)), None)
@@ -150,9 +162,11 @@ def _of_project(
         kind = f"a log of format {log_format.name}"
         if log_format.name == owner.file.stem:
             kind = f"a log as {owner.file} declares it"
+        checked = cross_check(head.path, owner.log_format, case, knows_batch=bool(source))
         return Identification(
             kind=kind,
             system=owner,
+            checked=checked,
             case=case,
             batch_source=source,
             steps=steps,
@@ -246,7 +260,14 @@ def _made(  # noqa: PLR0913 - all that is known by then
         final = _system(starter, formats)
     if final is None:
         return None
+    checked = cross_check(head.path, final.log_format, final.cases[0], knows_batch=bool(source))
+    if checked.contradictions:
+        record = isinstance(declared, dict) and next(k for k in _RECORDS if k in declared)
+        key = f"log.format.{record}" if record else "global_batch"
+        doubts[key] = " ".join([*filter(None, [doubts.get(key)]), *checked.contradictions])
+        starter = replace(starter, unsure={**_NAMES, **doubts})
     return Identification(
+        checked=checked,
         kind=kind,
         system=final,
         case=final.cases[0],
