@@ -139,7 +139,7 @@ def test_each_forge_has_its_own_page_of_a_comparison(remote, page):
     assert (repository.compare("aaa", "bbb") or "").endswith(f"/{page}")
 
 
-# --------------------------------------------------------------------------- found by a hunt
+# --------------------------------------------------------------------------- found by bisect
 
 
 def test_a_commit_that_was_found_is_lost_once_it_is_reverted_or_on_another_branch(

@@ -30,8 +30,8 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 COMMENT, WATCH = "github-pull-request-comment.yml", "github-watch.yml"
-WHY = "github-why.yml"
-GITHUB = ("github-nightly.yml", "github-pull-request.yml", COMMENT, WATCH, WHY)
+BISECT = "github-bisect.yml"
+GITHUB = ("github-nightly.yml", "github-pull-request.yml", COMMENT, WATCH, BISECT)
 PIPELINES = (*GITHUB, "gitlab-ci.yml")
 SCRIPTS = ("slurm-nightly.sh",)
 REPORTS = ("report_mlflow.py", "report_wandb.py")
@@ -243,13 +243,13 @@ def test_a_workflow_of_github_is_whole_and_takes_no_more_than_it_needs(name):
     document = load(name)
     text = (EXAMPLES / name).read_text(encoding="utf-8")
     # YAML 1.1 takes the word "on" for true.
-    assert ("workflow_dispatch" in document[True]) is (name not in (COMMENT, WHY))
+    assert ("workflow_dispatch" in document[True]) is (name not in (COMMENT, BISECT))
     writes = {
         COMMENT: {"actions": "read", "pull-requests": "write"},
         WATCH: {"actions": "read", "issues": "write"},
         "tell": {"actions": "read", "issues": "write", "pull-requests": "write"},
     }
-    reads = {"why": {"contents": "read", "actions": "read"}}
+    reads = {"bisect": {"contents": "read", "actions": "read"}}
     assert document["permissions"] == ({} if name in writes else {"contents": "read"})
     assert document["concurrency"]["group"].startswith("dlperf-")
     with_secrets = []
@@ -866,8 +866,8 @@ def test_a_merge_request_is_trained_in_turn_with_its_base(checkout, kind, *, is_
     shutil.which("jq") is None and os.environ.get("CI") != "true", reason="needs jq"
 )
 def test_each_number_that_got_worse_is_asked_about_the_worst_first(tmp_path):
-    steps = load(WHY)["jobs"]["why"]["steps"]
-    script = next(step["run"] for step in steps if step.get("name") == "Try apart what differs")
+    steps = load(BISECT)["jobs"]["bisect"]["steps"]
+    script = next(step["run"] for step in steps if step.get("name") == "Search what differs")
     red, green = {"verdict": "regressed"}, {"verdict": "pass", "difference_percent": -0.1}
     cases = [
         {"id": "a", "metrics": {"throughput": {**red, "difference_percent": -4.0}, "mfu": green}},
@@ -886,7 +886,7 @@ def test_each_number_that_got_worse_is_asked_about_the_worst_first(tmp_path):
     subprocess.run(shell, cwd=tmp_path, check=True)
 
     asked = (tmp_path / "asked").read_text(encoding="utf-8").splitlines()
-    assert [line.split()[1:4] for line in asked] == [
+    assert [line.split()[2:5] for line in asked] == [
         ["b", "--metric", "peak_memory"], ["a", "--metric", "throughput"],
     ]  # fmt: skip
 
@@ -900,11 +900,11 @@ def test_what_was_found_stands_in_the_night_s_issue_and_in_the_pull_request(chec
     """A commit may be of another repository, and where none was found there is none to comment."""
     environment = {"PATH": checkout.path_to_programs, "GH_REPO": "a/b", "RUN": "1"}
     checkout.with_gh(issue=[{"number": 3}], pulls=[{"number": 7}])
-    found = checkout.path / "found" / "dlperf-why-1-1" / "a.md"
+    found = checkout.path / "found" / "dlperf-bisect-1-1" / "a.md"
     found.parent.mkdir(parents=True)
     fact = "- suspects: x (60 %)" if commit is None else f"- commit {commit}: Wait (Ana)"
     found.write_text(f"**a** found\n\n{fact}\n", encoding="utf-8")
-    [step] = load(WHY)["jobs"]["tell"]["steps"]
+    [step] = load(BISECT)["jobs"]["tell"]["steps"]
 
     done = checkout.do(step["run"], environment)
 

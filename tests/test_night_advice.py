@@ -68,14 +68,14 @@ def refused(why, remedy=None):
         (broken(Verdict.FAILED, replace(SINCE_TUESDAY, differences=(COMMIT,), commits=(MANY,))),
          "look first at commit of bench: it came with the failure, nothing else"),
         (lost(DELAY, NEW_TORCH),
-         f"find out which change it was: pytest-dlperf why {case_id(1)}"),
+         f"find out which change it was: pytest-dlperf bisect --case {case_id(1)}"),
         (lost(HOSTS, replace(HOSTS, kind=DifferenceKind.MACHINE, name="device")),
          "look first at hosts"),
         (lost(TORCH),
          ("look at what is not recorded, such as data and inherited variables: "
           "nothing recorded came with it")),
         (lost(DELAY, found=FoundCulprit(said="the delay, 99 % sure")),
-         "act on what the hunt has found"),
+         "act on what bisect has found"),
         (moved_case(case_id(1), -9.9, NOTED), "nothing new: all of it is known"),
         (moved_case(case_id(1), -9.9, None), ""),
         (moved_case(case_id(1), -0.9, SINCE_TUESDAY, Verdict.INCONCLUSIVE),
@@ -105,7 +105,7 @@ def test_the_command_that_tries_changes_apart_names_what_is_not_the_main_metric(
     )
     case = replace(make.with_judgement(case, grown), explanations={make.MEMORY.name: why})
     assert str(night_of(make.session(case, *passing(2))).advice).endswith(
-        f"pytest-dlperf why {case_id(1)} --metric {make.MEMORY.name}"
+        f"pytest-dlperf bisect --case {case_id(1)} --metric {make.MEMORY.name}"
     )
 
 
@@ -129,7 +129,10 @@ def test_a_loss_beside_a_lost_host_is_acted_on_as_well():
     ("other", "advice"),
     [
         ((NEW_TORCH,), "look first at software torch: it came with the loss, nothing else"),
-        ((NEW_TORCH, HOSTS), f"find out which change it was: pytest-dlperf why {case_id(1)}"),
+        (
+            (NEW_TORCH, HOSTS),
+            f"find out which change it was: pytest-dlperf bisect --case {case_id(1)}",
+        ),
     ],
     ids=["on its old hosts", "on other hosts"],
 )

@@ -29,8 +29,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "check": "find mistakes in system files, cluster.yaml and baselines",
     "baselines": "show accepted numbers",
     "compare": "compare two results files",
-    "bisect": "find the commit that changed a number",
-    "why": "try apart what differs tonight, until it is known what changed a number",
+    "bisect": "find the commit, or what else differs, that changed a number",
     "history": "fill, show and check the database of sessions",
     "notify": "send what a results file says, by chat, mail or comment",
 }

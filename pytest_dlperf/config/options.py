@@ -45,7 +45,7 @@ class Option(NamedTuple):
     many: bool = False
     """Whether it may be given several times: then the setting is a tuple."""
     names_a_report: bool = False
-    """Whether it says where a report goes; sessions that a hunt starts write none."""
+    """Whether it says where a report goes; sessions that `bisect` starts write none."""
 
     @property
     def flag(self) -> str:

@@ -165,7 +165,7 @@ def _commit(line: str) -> Commit:
 
 
 class Workshop:
-    """Worktrees below a folder, each made and built once, and kept until the hunt's folder goes.
+    """Worktrees below a folder, each made and built once, and kept until their folder goes.
 
     What cannot be built is tried again by the next process: the build, its limit or the machine may
     be another by then.
@@ -182,14 +182,14 @@ class Workshop:
 
         Raises:
             BuildError: It cannot be checked out or built.
-            AbortedError: The build asks for the end of the hunt: it exits with 128 or more.
+            AbortedError: The build asks for the end of the search: it exits with 128 or more.
         """
         name = commit[:SHORT]
         tree = self._folder / name
         made, built = (self._folder / f"{name}.{what}" for what in ("made", "built"))
         if name in self._problems:
             raise BuildError(self._problems[name])
-        # Hunts of other cases share it.
+        # Searches of other cases share it.
         with locked(self._folder / f"{name}.lock"):
             if not made.exists():
                 self._make(tree, commit)
@@ -211,23 +211,8 @@ class Workshop:
         git("worktree", "prune")
         try:
             git("worktree", "add", "--force", "--detach", str(tree), commit)
-            if (tree / ".gitmodules").exists():
-                self._add_submodules(tree)
         except GitError as error:
             raise BuildError(f"it cannot be checked out: {error}") from error
-
-    def _add_submodules(self, tree: Path) -> None:
-        """Fill submodules from the checkout's own, so that no network is needed."""
-        git, root = self.checkout.git, self.checkout.root
-        named = git(
-            "config", "-f", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$", folder=tree
-        )
-        near = ["-c", "protocol.file.allow=always"]
-        for line in named.splitlines():
-            key, _, path = line.partition(" ")
-            if (root / path / ".git").exists():
-                near += ["-c", f"{key.removesuffix('path')}url={root / path}"]
-        git(*near, "submodule", "update", "--init", "--recursive", folder=tree)
 
     def _run_build(self, tree: Path, log: Path) -> str:
         """Build, and return what is wrong; empty where it is built."""
@@ -251,7 +236,7 @@ class Workshop:
                 _end(program)
                 raise
         if code < 0 or code >= 128:  # noqa: PLR2004 - as `git bisect run` takes it
-            raise AbortedError(f"the build ended the hunt with exit code {code}; see {log}")
+            raise AbortedError(f"the build ended the search with exit code {code}; see {log}")
         if code == 0:
             return ""
         last = log.read_text(encoding="utf-8", errors="replace").strip()[-_LAST_WORDS:]

@@ -1,4 +1,7 @@
-"""What a hunt has done, a line of JSON each; a hunt that was killed goes on from there."""
+"""What a search has done, a line of JSON each: one that was killed goes on from there.
+
+And what searches have found, beside the history: later sessions tell it again.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
-from pytest_dlperf.culprit.hunt import Hunt  # noqa: TC001 - msgspec reads the type
+from pytest_dlperf.culprit.search import Levels  # noqa: TC001 - msgspec reads the type
 from pytest_dlperf.files.checkouts import git
 from pytest_dlperf.files.locks import HeldLock, LockError
 from pytest_dlperf.files.writing import make_folder
@@ -22,18 +25,18 @@ from pytest_dlperf.model.judgement import FoundCulprit  # noqa: TC001 - msgspec 
 from pytest_dlperf.model.results import parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-HUNTS: Final = ".dlperf/hunts"
-"""Hunts are below this folder, unless the user names another."""
+WORK: Final = ".dlperf/bisect"
+"""Worktrees and runs are below this folder, unless the user names another."""
 _DIGEST: Final = 12
 _FOUND: Final = "found.jsonl"
-_NAME: Final = "hunt.jsonl"
+_NAME: Final = "runs.jsonl"
 _SITTING_S: Final = 3600.0
 """After so many seconds without a run, hosts may have another level."""
 
 
-class TrialEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Run(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run, or why there is none."""
 
     setting: int
@@ -41,27 +44,19 @@ class TrialEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     value: float | None = None
     problem: str | None = None
     seconds: float = 0.0
+    """With those of the build."""
     ended: float = 0.0
     """When it was over, in seconds of the Unix epoch."""
     hosts: tuple[str, ...] = ()
-    is_end: bool = False
-    """Whether it was one of the runs that the levels of both ends are taken from."""
-
-
-class KnownEnds(Struct, frozen=True, kw_only=True):
-    """What is known of both ends: their medians in the metric's unit, and what a search needs."""
-
-    hunt: Hunt
-    good: float
-    bad: float
+    is_built: bool = True
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line: the question, a run, or what the runs of both ends have shown."""
+    """A line: the question, a run, or what the runs before have shown of both ends."""
 
     question: Any = None
-    trial: TrialEntry | None = None
-    ends: KnownEnds | None = None
+    run: Run | None = None
+    levels: Levels | None = None
 
 
 def named_by(question: Mapping[str, Any]) -> str:
@@ -94,7 +89,7 @@ class FoundCommit(Struct, frozen=True, kw_only=True):
 
 
 class FoundEntry(Struct, frozen=True, kw_only=True):
-    """What a hunt has found, for the explanations of later nights."""
+    """What a search has found, for the explanations of later nights."""
 
     case_id: str
     metric: str
@@ -137,40 +132,45 @@ def found_since(history: Path, case_id: str, metric: str, since: str) -> list[Fo
 
 
 class Journal:
-    """The lines of one hunt, in a folder that one process at a time may add to."""
+    """The lines of one search, in a folder that one process at a time may add to."""
 
     def __init__(self, folder: Path, question: Mapping[str, Any]) -> None:
         """Take the folder, and read what was done before.
 
         Raises:
-            UsageError: Another process hunts there, or a line cannot be read.
+            UsageError: Another process searches there, or a line cannot be read.
         """
         self.folder = folder.absolute()
         make_folder(self.folder)
         try:
             self._lock = HeldLock(self.folder / "lock")
         except LockError as error:
-            raise UsageError(f"this hunt is under way in another process: {error}") from error
+            raise UsageError(f"another process is at this search: {error}") from error
         self._file = self.folder / _NAME
         self._entries = self._read()
         if not self._entries:
             self.add(Entry(question=to_builtins(question)))
-        last = self.trials[-1] if self.trials else TrialEntry(setting=0, sitting=0)
-        is_new = bool(self.trials) and time.time() - last.ended > _SITTING_S
+        last = self.runs[-1] if self.runs else Run(setting=0, sitting=0)
+        is_new = bool(self.runs) and time.time() - last.ended > _SITTING_S
         self.sitting = last.sitting + is_new
-        """The last one, where that was just now: a killed hunt is begun again at once."""
+        """The last one, where that was just now: a killed search is begun again at once."""
         self.hosts = () if is_new else last.hosts
         """Where its runs were."""
 
     @property
-    def trials(self) -> Sequence[TrialEntry]:
+    def runs(self) -> list[Run]:
         """All runs, in their order."""
-        return [one.trial for one in self._entries if one.trial is not None]
+        return [one.run for one in self._entries if one.run is not None]
 
     @property
-    def ends(self) -> KnownEnds | None:
-        """What the runs of both ends have shown; ``None`` until they have."""
-        return next((one.ends for one in self._entries if one.ends is not None), None)
+    def levels(self) -> tuple[Levels, int] | None:
+        """What is known of both ends, and how many runs it took; ``None`` while it is open."""
+        runs = 0
+        for one in self._entries:
+            runs += one.run is not None
+            if one.levels is not None:
+                return one.levels, runs
+        return None
 
     def add(self, entry: Entry) -> None:
         """Append a line, and see it on the disk before anything else is done."""
@@ -197,6 +197,6 @@ class Journal:
             return [convert(json.loads(line), Entry) for line in whole.splitlines()]
         except (ValueError, ValidationError) as error:
             raise UsageError(
-                f"{self._file} is not what a hunt has written: {error}; move its folder away to "
-                "hunt anew"
+                f"{self._file} is not what a search has written: {error}; move its folder away to "
+                "search anew"
             ) from error

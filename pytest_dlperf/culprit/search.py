@@ -1,350 +1,290 @@
-"""The search: what the runs so far say, which run would tell most, and what a hunt will cost.
+"""The search: which of a row of changes has the loss, by noisy runs; nothing here runs any.
 
-Runs are noisy looks at levels. Likelihoods are integrated over what is not known but not asked for
-either, the loss, the noise and the level of each sitting; and no single run is believed entirely.
+Setting ``k`` of a row has its first ``k`` changes: setting 0 is the good end, the last one the bad
+end. Each run updates the probability of each change to be the first with the loss. Losses and noise
+are natural logarithms of ratios, so that they are the same whatever direction is better.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
 from msgspec import Struct
 
-from pytest_dlperf.culprit.hunt import GOOD_END, Finding, Observation, Outcome, Posterior, Shape
-from pytest_dlperf.culprit.hypotheses import SHARES, hypotheses_of
+from pytest_dlperf.gate.noise import location, pooled_noise, t_quantile
+from pytest_dlperf.model.statistics import median
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_dlperf.culprit.hunt import Hunt
-    from pytest_dlperf.culprit.hypotheses import Answer, Array
+    from pytest_dlperf.model.metric import Better
 
+SURE: Final = 0.95
+"""A change of this probability is checked by more runs, and then named."""
+CLAIMED: Final = 0.97
+"""No answer is claimed to be surer: with noise of many kinds up to 3 % were wrong."""
+_MIN_CHECKS: Final = 2
+_CHECK_ERRORS: Final = 3.5
+"""An answer is checked by so many runs of each side in one sitting, and by so many that a loss is
+3.5 deviations of them; it is given up after three times as many."""
+_MAX_CHECKS: Final = 3
+_MIN_PART: Final = 0.6
+"""The part of the loss that these have to show."""
+_MIN_ERRORS: Final = 3.0
+"""A loss of fewer standard errors is not taken for one."""
+_DOUBT: Final = 3.0
+"""A noise that few runs have shown is taken to be larger."""
+_MIN_NOISE: Final = 1 / 15
+"""In losses: nothing is gained by telling apart what lies so far apart."""
 _OUTLIERS: Final = 0.05
-"""Part of the runs that tell nothing of their setting."""
+"""The part of the runs that say nothing of their setting."""
 _OUTLIER_WIDTH: Final = 4.0
-"""Half of them are expected within so many deviations around the levels."""
-
-_STEP: Final = 0.4
-_REACH: Final = 3.0
-_MAX_POINTS: Final = 100
-"""Grids have a point every so many deviations between runs, as far as so many standard errors: at
-most so many on each side."""
-
-_MIN_SPREAD: Final = 0.5
-"""Sittings that differ by so many deviations between runs each begin with a run of the good end."""
-
+"""Half of them lie within so many deviations around the levels."""
+_STEP: Final = 0.5
+_REACH: Final = 2.5
+"""What is not known has a grid: a point every so many deviations, as far as so many errors."""
+_MAX_POINTS: Final = 10
 _AS_GOOD: Final = 0.95
-"""A setting that was run before is run again if it tells so much of what the best one would."""
-
-_WEIGHED: Final = 4
-"""So many settings of each kind are weighed with what is not known of the levels."""
-
-_EXPECTED: Final = 0.5
-"""A second culprit of this probability is looked for."""
-
-_WASTE: Final = 1.15
-"""Runs that a hunt takes, in those that its information would take."""
-
+"""A setting that is built already is run again if it tells so much of what the best one would."""
+_MIN_SPREAD: Final = 0.5
+"""A sitting whose level is in doubt by so many deviations begins with a run of the good end."""
 _GIVEN_UP: Final = 5
-_MIN_RUNS_GIVEN_UP: Final = 100
-"""A hunt is given up after so many times the runs that were expected at first, and so many."""
-
-_MAX_FORECAST_RUNS: Final = 200
-"""Runs after which a forecast plays a hunt no further."""
-
-_TAIL: Final = 3.5
-_POINTS: Final = 3
-"""Outcomes are expected within so many deviations of the levels, with so many points in each."""
+_MIN_RUNS_GIVEN_UP: Final = 40
+"""A search is given up after so many times the runs that were expected at first, and so many."""
 
 
-class _Points(NamedTuple):
-    """Points of a quantity that is not known, and the logarithm of each one's prior."""
+class Levels(Struct, frozen=True, kw_only=True):
+    """Both ends of a row, by their runs in one sitting."""
 
-    at: Array
-    log_prior: Array
+    good: float
+    """In the metric's unit, as ``bad``."""
+    bad: float
+    loss: float
+    """By how much the bad end is worse."""
+    loss_error: float = 0.0
+    level_error: float = 0.0
+    """Standard error of the good end."""
+    noise: float
+    """Standard deviation between runs."""
+    dof: int = 100
+    """Degrees of freedom of ``noise``."""
+    spread: float = 0.0
+    """Standard deviation between the levels of sittings."""
+    sitting: int = 0
+    """In which they were measured."""
 
-    @classmethod
-    def normal(cls, mean: float, error: float, step: float, least: float = -math.inf) -> _Points:
-        half = min(max(math.ceil(_REACH * error / step), 2), _MAX_POINTS) if error else 0
-        deviations = np.linspace(-_REACH, _REACH, 2 * half + 1) if error else np.zeros(1)
-        at, log = mean + error * deviations, -(deviations**2) / 2
-        at, log = at[at > least], log[at > least]
-        return cls(at, log - np.log(np.exp(log).sum()))
+    @property
+    def is_loss(self) -> bool:
+        """Whether the bad end is worse beyond doubt."""
+        return self.loss > t_quantile(_MIN_ERRORS, self.dof) * self.loss_error
+
+
+def worse_by(value: float, good: float, better: Better) -> float:
+    """By how much a number above 0 is worse than another."""
+    return better.sign * math.log(good / value)
+
+
+def as_part(worse: float, better: Better) -> float:
+    """Turn a logarithm from ``worse_by`` into a loss as a part of the good end's number."""
+    return better.loss(math.exp(-better.sign * worse), 1.0)
+
+
+def levels_of(
+    good: Sequence[float],
+    bad: Sequence[float],
+    better: Better,
+    sessions: Iterable[Sequence[float]] = (),
+) -> Levels | None:
+    """Measure both ends by their runs, all above 0; ``None`` if too few to know their noise.
+
+    Runs of earlier ``sessions`` show the noise alone. Sittings are taken to differ by the noise.
+    """
+    noise = pooled_noise([good, bad, *sessions])
+    if noise is None:
+        return None
+    levels = [location(runs, noise.deviation) for runs in (good, bad)]
+    errors = [noise.deviation / math.sqrt(len(runs)) for runs in (good, bad)]
+    return Levels(
+        good=levels[0],
+        bad=levels[1],
+        loss=worse_by(levels[1], levels[0], better),
+        loss_error=math.hypot(*errors),
+        level_error=errors[0],
+        noise=noise.deviation,
+        dof=noise.dof,
+        spread=noise.deviation,
+    )
+
+
+class Seen(NamedTuple):
+    """One run: by how much it was worse than the good end; ``None``: the setting does not run."""
+
+    setting: int
+    sitting: int
+    worse: float | None
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """The changes at fault: one, or neighbours with only settings between that do not run."""
+
+    changes: range
+    loss: float
+    loss_error: float
 
 
 class Search:
-    """A hunt and all of its runs so far: a value, made anew by each run.
+    """What the runs so far say of a row of ``count`` changes: a value, made anew by each run."""
 
-    ``Search(hunt, observations)`` is the same as ``Search(hunt)`` after each of them in turn.
-    """
+    def __init__(self, count: int, levels: Levels, seen: Iterable[Seen] = ()) -> None:
+        """Update the probability of each change by all runs."""
+        self.levels, self.count = levels, count
+        self._noise = max(levels.noise * (1 + _DOUBT / levels.dof), _MIN_NOISE * levels.loss)
+        self._checks = max(_MIN_CHECKS, math.ceil((_CHECK_ERRORS * self._noise / levels.loss) ** 2))
+        self._runs: dict[int, list[tuple[int, float]]] = {}
+        broken = set()
+        for one in seen:
+            if one.worse is None:
+                broken.add(one.setting)
+            else:
+                self._runs.setdefault(one.sitting, []).append((one.setting, one.worse))
+        self._measured = {setting for runs in self._runs.values() for setting, _ in runs}
+        self._settings = [k for k in range(count + 1) if k not in broken - self._measured]
+        self.probabilities = self._posterior()
 
-    def __init__(
-        self,
-        hunt: Hunt,
-        observations: Iterable[Observation] = (),
-        *,
-        likelihoods: Sequence[Array] = (),
-    ) -> None:
-        """Replay a hunt; ``likelihoods`` are those of the first runs, if a search has them.
+    # ------------------------------------------------------------------ probabilities
 
-        Raises:
-            ValueError: A run is of no setting of the hunt.
-        """
-        self.hunt = hunt
-        self.observations = tuple(observations)
-        step = _STEP * hunt.noise
-        self._loss = _Points.normal(hunt.loss, hunt.loss_error, step, least=0.0)
-        error = math.hypot(hunt.level_error, hunt.spread)
-        self._level = _Points.normal(0.0, error, step)
-        self._measured_level = _Points.normal(0.0, hunt.level_error, step)
-        self._noise = _Points(np.array([hunt.noise]), np.zeros(1))
-        if hunt.noise_dof is not None:
-            # Three points of Gauss and Hermite, in the logarithm.
-            nodes = np.array([-1.0, 0.0, 1.0]) * math.sqrt(3 / 2 / hunt.noise_dof)
-            self._noise = _Points(hunt.noise * np.exp(nodes), np.log([1 / 6, 2 / 3, 1 / 6]))
-        new = [self._log_likelihood(one) for one in self.observations[len(likelihoods) :]]
-        self._likelihoods = (*likelihoods, *new)
-        self._infer()
+    def _posterior(self) -> list[float]:
+        """Probability of each change; those between the same two settings that ran share one."""
+        cuts = sorted({0, *self._measured, self.count})
+        by_loss = []
+        for loss, log_prior in self._grid(self.levels.loss, self.levels.loss_error):
+            if loss > 0:
+                logs = [log_prior + math.log(b - a) for a, b in pairwise(cuts)]
+                for sitting in self._runs:
+                    logs = [
+                        a + b
+                        for a, b in zip(logs, self._of_sitting(sitting, loss, cuts), strict=True)
+                    ]
+                by_loss.append(logs)
+        logs = [_log_sum(column) for column in zip(*by_loss, strict=True)]
+        whole = _log_sum(logs)
+        return [
+            math.exp(log - whole) / (b - a)
+            for log, (a, b) in zip(logs, pairwise(cuts), strict=True)
+            for _ in range(a, b)
+        ]
 
-    def after(self, observation: Observation) -> Search:
-        """Return the search after one more run.
-
-        Raises:
-            ValueError: It is of no setting of the hunt.
-        """
-        observations = (*self.observations, observation)
-        return Search(self.hunt, observations, likelihoods=self._likelihoods)
-
-    # -------------------------------------------------------------------- probabilities
-
-    def _levels(self, sitting: int) -> _Points:
-        return self._measured_level if sitting == self.hunt.measured_in else self._level
-
-    def _log_likelihood(self, one: Observation) -> Array:
-        """Of a run, by share, loss, noise and level of its sitting."""
-        hunt, noise = self.hunt, self._noise.at[:, None]
-        if not 0 <= one.setting <= hunt.bad_end:
-            raise ValueError(f"setting {one.setting} is not one of 0 to {hunt.bad_end}")
-        if one.worse is None:
-            if one.setting in (GOOD_END, hunt.bad_end):
-                raise ValueError(f"setting {one.setting} is an end, which has to run")
-            return np.zeros(())
-        if not math.isfinite(one.worse):
-            raise ValueError(f"a run of setting {one.setting} is worse by {one.worse}")
-        shares = np.array(SHARES)[:, None, None, None]
-        levels = shares * self._loss.at[:, None, None] + self._levels(one.sitting).at
-        believed = (1 - _OUTLIERS) * np.exp(-(((one.worse - levels) / noise) ** 2) / 2) / noise
-        # A Cauchy distribution, whatever the setting.
-        width = _OUTLIER_WIDTH * hunt.noise + hunt.loss / 2
-        far = (one.worse - hunt.loss / 2) / width
-        return np.log(believed + _OUTLIERS * math.sqrt(2 / math.pi) / width / (1 + far**2))
-
-    def _infer(self) -> None:
-        """Find the probability of each class of answers, with each loss and noise."""
-        self._run = sorted({one.setting for one in self.observations if one.worse is not None})
-        self._broken = {one.setting for one in self.observations if one.worse is None}
-        self._hypotheses = hypotheses_of(self.hunt, self._run, self._broken.difference(self._run))
-        shares, prior = self._hypotheses.classes
-        by_sitting: dict[int, dict[int, Array]] = {}
-        for one, likelihood in zip(self.observations, self._likelihoods, strict=True):
-            if one.worse is not None:
-                tables = by_sitting.setdefault(one.sitting, {})
-                tables[one.setting] = tables.get(one.setting, 0.0) + likelihood
-        joint = np.log(prior + 1e-300)[:, None, None] + self._loss.log_prior[:, None]
-        joint = joint + self._noise.log_prior
-        self._by_sitting: dict[int, Array] = {}
-        for sitting, tables in by_sitting.items():
-            each = self._levels(sitting).log_prior
-            for setting, table in tables.items():
-                each = each + table[shares[:, self._run.index(setting)]]
-            self._by_sitting[sitting] = each
-            most = each.max(-1, keepdims=True)
-            joint += np.log(np.exp(each - most).sum(-1)) + most[..., 0]
-        joint = np.exp(joint - joint.max())
-        self._joint = joint / joint.sum()
-        self._masses = self._joint.sum((1, 2))
-
-    def posterior(self) -> Posterior:
-        """How probable each answer is by now."""
-        candidates, _ = self._hypotheses.marginals(self._masses)
-        everywhere, gone = self._hypotheses.ends(self._masses)
-        return Posterior(candidates=tuple(candidates.tolist()), everywhere=everywhere, gone=gone)
-
-    def finding(self) -> Finding:
-        """Say what is found, and how surely."""
-        best, pair = self._hypotheses.best(self._masses), self._hypotheses.best_pair(self._masses)
-        none, sure = math.fsum(self._hypotheses.ends(self._masses)), 1 - self.hunt.error
-        if none >= sure:
-            return Finding(outcome=Outcome.NONE, certainty=none)
-        if pair.probability >= sure:
-            return self._found(Outcome.PAIR, pair)
-        if best.probability >= sure:
-            return self._found(Outcome.FOUND, best)
-        certainty = max(none, pair.probability, best.probability)
-        left = self._runs_left(certainty)
-        return Finding(outcome=Outcome.UNDECIDED, certainty=certainty, runs_left=left)
-
-    def _found(self, outcome: Outcome, answer: Answer) -> Finding:
-        weights = answer.within[:, None] * self._joint.sum(2)
-        losses = answer.share[:, None] * self._loss.at
-        loss = float(np.average(losses, weights=weights))
-        error = math.sqrt(float(np.average((losses - loss) ** 2, weights=weights)))
-        second = 0.0
-        if outcome is Outcome.FOUND and self.hunt.shape is Shape.ORDERED:
-            alone = self._hypotheses.marginals(self._masses)[1][list(answer.culprits)]
-            second = max(1 - float(alone.sum()) / answer.probability, 0.0)
-        return Finding(
-            outcome=outcome,
-            culprits=answer.culprits,
-            certainty=answer.probability,
-            loss=loss,
-            interval=(loss - 1.96 * error, loss + 1.96 * error),
-            together=answer.together,
-            second=second,
-        )
-
-    # ------------------------------------------------------------------- the next run
-
-    @property
-    def is_given_up(self) -> bool:
-        """Whether it took so many runs that levels or noise cannot be what they seemed."""
-        runs = sum(one.worse is not None for one in self.observations)
-        if runs < _MIN_RUNS_GIVEN_UP:
-            return False
-        return runs >= _GIVEN_UP * Search(self.hunt).finding().runs_left
-
-    def next_query(self, sitting: int) -> int | None:
-        """Return the setting to run next in this sitting; ``None`` when decided or given up.
-
-        A hunt that has found one and rather expects a second one goes on.
-        """
-        finding, hunt = self.finding(), self.hunt
-        if finding.outcome is not Outcome.UNDECIDED and finding.second < _EXPECTED:
-            return None
-        if self.is_given_up:
-            return None
-        differs = hunt.spread >= _MIN_SPREAD * hunt.noise and sitting != hunt.measured_in
-        run = {one.setting for one in self.observations if one.sitting == sitting}
-        if differs and GOOD_END not in run:
-            return GOOD_END
-        settings, outcomes = self._hypotheses.settings, self._outcomes()
-        shares = self._hypotheses.predicted(self._masses)
-        told = _entropy(shares @ outcomes) - shares @ _entropy(outcomes)
-        told[np.isin(settings, list(self._broken))] = 0.0
-        if len(self._levels(sitting).at) > 1 or len(self._loss.at) > 1:
-            told = self._told_by_levels(told, sitting)
-        again = np.isin(settings, self._run) & (told >= _AS_GOOD * told.max())
-        return int(settings[np.argmax(np.where(again, told, 0.0) if again.any() else told)])
-
-    def _told_by_levels(self, told: Array, sitting: int) -> Array:
-        """Bits that one more run tells of the settings that tell most if levels were known.
-
-        Where they are not, each answer goes with levels that fit the runs so far. One more run of
-        an end may tell which of them it is, and one of another setting little beside them.
-        """
-        settings = self._hypotheses.settings
-        is_row = self.hunt.shape is Shape.ORDERED
-        between = np.searchsorted(self._run, settings) if is_row else settings
-        places = {0, len(settings) - 1}
-        for those in (np.isin(settings, self._run), ~np.isin(settings, self._run)):
-            ranked = sorted(
-                map(int, np.flatnonzero(those & (told > 0))), key=lambda one: -told[one]
+    def _of_sitting(self, sitting: int, loss: float, cuts: Sequence[int]) -> list[float]:
+        """Log-likelihood of the runs of a sitting, its level being unknown, by class of changes."""
+        by_level = []
+        for level, log_prior in self._grid(0.0, self._level_error(sitting)):
+            good, bad = dict.fromkeys(cuts, 0.0), dict.fromkeys(cuts, 0.0)
+            for setting, worse in self._runs[sitting]:
+                good[setting] += self._log_density(worse - level)
+                bad[setting] += self._log_density(worse - level - loss)
+            before = list(accumulate(good[cut] for cut in cuts[:-1]))
+            after = list(accumulate(bad[cut] for cut in reversed(cuts[1:])))
+            by_level.append(
+                [log_prior + a + b for a, b in zip(before, reversed(after), strict=True)]
             )
-            # Those between the same two that were run tell much the same.
-            best = {between[one]: one for one in reversed(ranked)}
-            places.update(sorted(best.values(), key=lambda one: -told[one])[:_WEIGHED])
-        each, loss = self._by_sitting.get(sitting), self._loss.at
-        level = self._levels(sitting)
-        weights = np.exp(level.log_prior if each is None else each - each.max(-1, keepdims=True))
-        weights = weights / weights.sum(-1, keepdims=True) * self._joint[..., None]
-        masses = self._masses + 1e-300
-        # Moments of the level, by class and loss.
-        moments = (weights @ level.at**power for power in range(3))
-        none, first, second = (moment.sum(-1) / masses[:, None] for moment in moments)
-        found = np.zeros(len(settings))
-        for place in places:
-            of, share, part = self._hypotheses.split(int(settings[place]))
-            at = np.array(SHARES)[share][:, None] * loss
-            means = (at * none[of] + first[of]).sum(1)
-            spread = (at**2 * none[of] + 2 * at * first[of] + second[of]).sum(1) - means**2
-            widths = np.sqrt(np.maximum(spread, 0.0) + self.hunt.noise**2)
-            low, high = (means - _TAIL * widths).min(), (means + _TAIL * widths).max()
-            values = np.linspace(low, high, math.ceil((high - low) / self.hunt.noise * _POINTS))
-            outcomes = np.exp(-(((values - means[:, None]) / widths[:, None]) ** 2) / 2)
-            outcomes /= outcomes.sum(1, keepdims=True)
-            mass = masses[of] * part
-            found[place] = float(_entropy(mass @ outcomes) - mass @ _entropy(outcomes))
-        return found
+        return [_log_sum(column) for column in zip(*by_level, strict=True)]
 
-    def _outcomes(self, part: float = 1.0) -> Array:
-        """Probability of each outcome of a run, by share of this part of the loss."""
-        loss = part * self._deviations()
-        at = np.linspace(-_TAIL, loss + _TAIL, math.ceil((loss + 2 * _TAIL) * _POINTS))
-        outcomes = np.exp(-((at - np.array(SHARES)[:, None] * loss) ** 2) / 2)
-        return np.asarray(outcomes / outcomes.sum(1, keepdims=True))
+    def _level_error(self, sitting: int) -> float:
+        spread = 0.0 if sitting == self.levels.sitting else self.levels.spread
+        return math.hypot(self.levels.level_error, spread)
 
-    def _deviations(self) -> float:
-        """By how many deviations between runs the ends differ."""
-        weights = self._joint.sum(0)
-        return float(weights.sum(1) @ self._loss.at / (weights.sum(0) @ self._noise.at))
+    def _grid(self, mean: float, error: float) -> list[tuple[float, float]]:
+        """List points around a mean, with the logarithm of each one's prior."""
+        half = min(math.ceil(_REACH * error / (_STEP * self._noise)), _MAX_POINTS)
+        points = [_REACH * at / half for at in range(-half, half + 1)] if half else [0.0]
+        whole = _log_sum([-(at**2) / 2 for at in points])
+        return [(mean + error * at, -(at**2) / 2 - whole) for at in points]
 
-    def _runs_left(self, certainty: float) -> float:
-        """Runs to expect: what is open by what a run can tell, and the odds that are missing.
+    def _log_density(self, away: float) -> float:
+        """Of a run so far from its level: normal, or an outlier by a Cauchy distribution."""
+        noise = self._noise
+        width = _OUTLIER_WIDTH * noise + self.levels.loss / 2
+        usual = math.exp(-((away / noise) ** 2) / 2) / noise
+        far = math.sqrt(2 / math.pi) / width / (1 + (away / width) ** 2)
+        return math.log((1 - _OUTLIERS) * usual + _OUTLIERS * far)
 
-        Burnashev, "Data transmission over a discrete channel with feedback" (1976).
-        """
-        hunt, answers = self.hunt, self._masses
-        if hunt.shape is Shape.ORDERED:
-            answers = np.append(
-                self._hypotheses.marginals(answers)[1], self._hypotheses.ends(answers)
-            )
-            answers = np.append(answers, max(1 - answers.sum(), 0.0))
-        # Where levels are not known a part of the runs goes to them.
-        levels = math.hypot(hunt.spread, hunt.level_error, hunt.loss_error / 2) / hunt.noise
-        part = 1 / math.sqrt(1 + levels**2 / 2)
-        outcomes = self._outcomes(part)
-        capacity = float(_entropy((outcomes[0] + outcomes[-1]) / 2) - _entropy(outcomes[0]))
-        missing = math.log2(1 / hunt.error - 1) - max(math.log2(certainty / (1 - certainty)), 0.0)
-        proof = max(missing, 0.0) * 2 * math.log(2) / (part * self._deviations()) ** 2
-        return _WASTE * (float(_entropy(answers)) / capacity + proof)
+    # ------------------------------------------------------------------ answer
+
+    def best(self) -> tuple[range, float]:
+        """Return the most probable changes that can be told from all others, and how probable."""
+        groups = (range(a, b) for a, b in pairwise(self._settings))
+        return max(((one, self._share(one)) for one in groups), key=lambda one: one[1])
+
+    def _share(self, changes: range) -> float:
+        return math.fsum(self.probabilities[changes.start : changes.stop])
+
+    def found(self) -> Found | None:
+        """Name the changes at fault, if runs of both sides in one sitting confirm them."""
+        changes, share = self.best()
+        if share < SURE:
+            return None
+        for runs in reversed(self._runs.values()):
+            good, bad = (_of(runs, side) for side in (changes.start, changes.stop))
+            if min(len(good), len(bad)) >= self._checks:
+                loss = median(bad) - median(good)
+                error = self._noise * math.hypot(len(good) ** -0.5, len(bad) ** -0.5)
+                if loss > _MIN_PART * self.levels.loss:
+                    return Found(changes=changes, loss=loss, loss_error=error)
+        return None
+
+    def next_setting(self, sitting: int) -> int | None:
+        """Return the setting to run next in this sitting; ``None`` at the end."""
+        if self.found() is not None or self._is_given_up():
+            return None
+        runs = self._runs.get(sitting, [])
+        changes, share = self.best()
+        if share >= SURE:
+            sides = sorted((changes.start, changes.stop), key=lambda side: len(_of(runs, side)))
+            return sides[0] if len(_of(runs, sides[0])) < _MAX_CHECKS * self._checks else None
+        in_doubt = self._level_error(sitting) >= _MIN_SPREAD * self._noise
+        if in_doubt and not runs:
+            return 0
+        bad = list(accumulate(self.probabilities, initial=0.0))
+        told = {k: _bits(bad[k]) for k in self._settings[1:-1]}
+        best = max(told, key=told.__getitem__)
+        again = [k for k in told if k in self._measured and told[k] >= _AS_GOOD * told[best]]
+        best = max(again, key=told.__getitem__, default=best)
+        # The level is a part of what a second run of the same setting tells.
+        for end in (0, self.count) if in_doubt else ():
+            if len(_of(runs, end)) < len(_of(runs, best)):
+                return end
+        return best
+
+    def _is_given_up(self) -> bool:
+        runs = sum(map(len, self._runs.values()))
+        expected = Search(self.count, self.levels).runs_left() if runs >= _MIN_RUNS_GIVEN_UP else 0
+        return runs >= max(_MIN_RUNS_GIVEN_UP, _GIVEN_UP * expected)
+
+    def runs_left(self) -> float:
+        """Runs to expect: what is open by what a run tells, and those that check the answer."""
+        if self.found() is not None:
+            return 0.0
+        loss = self.levels.loss / self._noise
+        # Bits of a run of two levels so many deviations apart, within a tenth.
+        capacity = 1 - math.exp(-(loss**2) / 6)
+        checks = 2 * self._checks
+        return math.fsum(map(_term, self.probabilities)) / capacity + checks
 
 
-def _entropy(probabilities: Array) -> Array:
-    """Bits, over the last axis."""
-    return np.asarray(-(probabilities * np.log2(probabilities + 1e-300)).sum(-1))
+def _of(runs: Sequence[tuple[int, float]], setting: int) -> list[float]:
+    return [worse for of, worse in runs if of == setting]
 
 
-class Forecast(Struct, frozen=True, kw_only=True):
-    """What hunts like this one come to, by simulation of the search itself."""
-
-    runs: float
-    """Runs to expect."""
-    certainty: float
-    """Mean probability of their answers."""
+def _term(part: float) -> float:
+    return -part * math.log2(part) if part > 0 else 0.0
 
 
-def forecast(hunt: Hunt, *, trials: int = 100) -> Forecast:
-    """Play hunts with one culprit drawn from the prior; the same answer every time.
+def _bits(part: float) -> float:
+    return _term(part) + _term(max(1 - part, 0.0))
 
-    Each is in one sitting: that of the ends if it is known.
-    """
-    draw = np.random.default_rng(0)
-    weights = np.array(hunt.weights) / np.sum(hunt.weights)
-    start = Search(hunt)
-    runs, certainties = [], []
-    sitting = hunt.measured_in or 0
-    spread = 0.0 if hunt.measured_in is not None else hunt.spread
-    for _ in range(trials):
-        at_fault = set(hunt.settings_with(int(draw.choice(len(weights), p=weights))))
-        loss = max(draw.normal(hunt.loss, hunt.loss_error), 0.0)
-        level = draw.normal(0.0, math.hypot(hunt.level_error, spread))
-        search, count = start, 0
-        while count < _MAX_FORECAST_RUNS and (setting := search.next_query(sitting)) is not None:
-            worse = level + loss * (setting in at_fault) + draw.normal(0.0, hunt.noise)
-            search = search.after(Observation(setting=setting, sitting=sitting, worse=worse))
-            count += 1
-        runs.append(count)
-        certainties.append(search.finding().certainty)
-    return Forecast(runs=float(np.mean(runs)), certainty=float(np.mean(certainties)))
+
+def _log_sum(logs: Sequence[float]) -> float:
+    most = max(logs)
+    return most + math.log(math.fsum(math.exp(log - most) for log in logs))

@@ -12,7 +12,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -27,19 +26,18 @@ from pytest_dlperf.model.measurement import LaunchFacts
 from pytest_dlperf.results.file import ResultsFileError, read_results
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_dlperf.config.options import Option
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.results import Results
 
 _RESET: Final = (
     "metric_lists", "create_baselines", "update_baselines", "extend_baselines", "reason", "strict",
     "notify_lists", "notify_on",
 )  # fmt: skip
-"""Options of the user's sessions that a hunt does not take over, by field; nor those of reports."""
+"""Options of the user's sessions that a trial does not take over, by field; nor reports'."""
 _WRITTEN: Final = ("json_file", "session_dir", "history_file")
 """Options that a trial sets itself."""
 _OF_CI: Final = ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "PYTEST_XDIST_WORKER")
@@ -80,35 +78,27 @@ class Trial(Struct, frozen=True, kw_only=True):
     value: float | None = None
     """In the metric's unit."""
     problem: str | None = None
-    seconds: float = 0.0
-    metric: Metric | None = None
-    """How the candidate's system file defines the metric."""
     hosts: tuple[str, ...] = ()
 
 
 class AbortedError(BrokenError):
-    """The hunt cannot go on, and no candidate is to blame for it; the same command resumes it."""
+    """The search cannot go on, and no candidate is to blame for it; the same command resumes it."""
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """End what a hunt has started on SIGINT and SIGTERM: builds would go on in their trees.
+    """Take SIGTERM as Ctrl-C, which ends the build or session that is under way.
 
     Raises:
         AbortedError: One of them came.
     """
-    ended_by = (signal.SIGINT, signal.SIGTERM)
-    former = {one: signal.getsignal(one) for one in ended_by}
+    former = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        for one in ended_by:
-            if former[one] is signal.SIG_DFL:
-                signal.signal(one, signal.default_int_handler)
         yield
     except KeyboardInterrupt:
         raise AbortedError("it was interrupted") from None
     finally:
-        for one in ended_by:
-            signal.signal(one, former[one])
+        signal.signal(signal.SIGTERM, former)
 
 
 def options_reset() -> Iterator[Option]:
@@ -117,45 +107,26 @@ def options_reset() -> Iterator[Option]:
     return (OPTIONS[name] for name in (*_RESET, *reports) if name not in _WRITTEN)
 
 
-def joined(arguments: Iterable[str]) -> tuple[str, ...]:
-    """Write options as ``--dlperf-json=FILE``: behind a blank pytest takes a value for tests."""
-    takes_value = {declared.flag for declared in OPTIONS.values() if declared.metavar}
-    found: list[str] = []
-    for word in arguments:
-        is_value = bool(found) and found[-1] in takes_value and not word.startswith("-")
-        found[-1:] = [f"{found[-1]}={word}"] if is_value else [*found[-1:], word]
-    return tuple(found)
-
-
-def measuring(arguments: Iterable[str]) -> tuple[str, ...]:
-    """Leave out options that only say where a session writes: names with dates are others."""
-    flags = {declared.flag for declared in options_reset()} | {OPTIONS[n].flag for n in _WRITTEN}
-    return tuple(word for word in joined(arguments) if word.partition("=")[0] not in flags)
-
-
 class Trials:
-    """Measures one metric of one case; each trial leaves its logs and output in ``folder``."""
+    """Measures a metric of one case; each trial leaves its logs and output in ``folder``."""
 
-    def __init__(self, folder: Path, case_id: str, metric: str, arguments: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, case_id: str, arguments: tuple[str, ...]) -> None:
         """Measure by sessions with these arguments of pytest."""
         self._folder = folder.absolute()
-        self._case_id, self._metric = case_id, metric
-        self._arguments = arguments
+        self._case_id, self._arguments = case_id, arguments
 
-    def run(self, number: int, setup: Setup, hosts: tuple[str, ...] = ()) -> Trial:
+    def run(self, number: int, setup: Setup, metric: Metric, hosts: tuple[str, ...] = ()) -> Trial:
         """Run trial ``number``, on these hosts if they are known.
 
         Raises:
             AbortedError: Hosts or pytest itself are broken, or the session was ended.
         """
-        # The session of a hunt that was killed may be about to end its run.
+        # The session of a search that was killed may be about to end its run.
         place = self._folder / f"{number:04}-{os.getpid()}"
         change = replace(setup.change, hosts=setup.change.hosts or hosts)
-        began = time.monotonic()
         code = self._session(place, setup, TrialOrder(case_id=self._case_id, change=change))
         output = (place / "output.txt").read_text(encoding="utf-8", errors="replace")
-        trial = self._read(place / "results.json", code, output, place)
-        return replace(trial, seconds=time.monotonic() - began)
+        return self._read(metric, place, code, output)
 
     def planned(self, setup: Setup, digests: Path) -> LaunchFacts | None:
         """Say how a run would be launched; ``None`` where its session cannot start.
@@ -208,11 +179,11 @@ class Trials:
                 session.kill()  # nothing, where it has ended
                 raise
 
-    def _read(self, file: Path, code: int, output: str, place: Path) -> Trial:
+    def _read(self, metric: Metric, place: Path, code: int, output: str) -> Trial:
         if code == _USAGE_ERROR:
             return Trial(problem=_last_error(output))
         try:
-            results = read_results(file)
+            results = read_results(place / "results.json")
         except ResultsFileError as error:
             raise AbortedError(
                 f"the session of a run ended with exit code {code} and without results; its output "
@@ -223,9 +194,6 @@ class Trials:
         if results.unfit_hosts:
             faults = "; ".join(f"{h}: {', '.join(f)}" for h, f in results.unfit_hosts.items())
             return Trial(problem=f"hosts cannot be used: {faults}")
-        return self._of_results(results)
-
-    def _of_results(self, results: Results) -> Trial:
         result = next((one for one in results.cases if one.case.id == self._case_id), None)
         measured = result.measurement if result is not None else None
         if result is None or measured is None:
@@ -233,20 +201,31 @@ class Trials:
             reason = next((one.reason for one in judged if one.reason), None)
             return Trial(problem=reason or "it was not measured")
         hosts = measured.fingerprint.hosts if measured.fingerprint is not None else ()
-        return replace(self._of_measurement(measured), hosts=hosts)
-
-    def _of_measurement(self, measured: Measurement) -> Trial:
-        for run in measured.broken_runs:
-            return Trial(problem=f"{run.status.value}: {run.reason or 'no reason is known'}")
         try:
-            samples = measured.samples(self._metric)
-        except KeyError:
-            known = ", ".join(metric.name for metric in measured.metrics)
-            return Trial(problem=f"there is no metric {self._metric!r}; there are: {known}")
-        if not samples.values:
-            why = "; ".join(run.missing.get(self._metric, "") for run in measured.runs)
-            return Trial(problem=f"the run has no {self._metric}{': ' * bool(why)}{why}")
-        return Trial(value=samples.values[0], metric=samples.metric)
+            return Trial(value=_number(measured, metric), hosts=hosts)
+        except ValueError as error:
+            return Trial(problem=str(error), hosts=hosts)
+
+
+def _number(measured: Measurement, metric: Metric) -> float:
+    """Return the number of a single run; a ``ValueError`` says why there is none."""
+    for run in measured.broken_runs:
+        raise ValueError(f"{run.status.value}: {run.reason or 'no reason is known'}")
+    name = metric.name
+    try:
+        samples = measured.samples(name)
+    except KeyError:
+        known = ", ".join(one.name for one in measured.metrics)
+        raise ValueError(f"there is no metric {name!r}; there are: {known}") from None
+    if not samples.values:
+        why = "; ".join(run.missing.get(name, "") for run in measured.runs)
+        raise ValueError(f"the run has no {name}{': ' * bool(why)}{why}")
+    unit, value = samples.metric.unit, samples.values[0]
+    if (unit, samples.metric.better) != (metric.unit, metric.better):
+        raise ValueError(f"its {name} is in {unit}, not in {metric.unit}")
+    if value <= 0:
+        raise ValueError(f"its number is {value:g}")
+    return value
 
 
 def _last_error(output: str) -> str:

@@ -1,6 +1,6 @@
 """One case, ready to be launched: what its hosts need, and what each of its nodes runs.
 
-A candidate of a hunt is launched otherwise than files and options say: by a ``LaunchChange``.
+A candidate of a search is launched otherwise than files and options say: by a ``LaunchChange``.
 """
 
 from __future__ import annotations

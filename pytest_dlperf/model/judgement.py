@@ -255,7 +255,7 @@ class Note(Struct, frozen=True, kw_only=True):
 
 
 class FoundCulprit(Struct, frozen=True):
-    """What a hunt has found of a number that changed, in words."""
+    """What `bisect` has found of a number that changed, in words."""
 
     said: str
     """For instance ``3f2a91c04d5e, 99 % sure, 11 runs``."""
@@ -317,7 +317,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     note: Note | None = None
     """The last note on the fault, also where it holds no longer."""
     found: FoundCulprit | None = None
-    """What `pytest-dlperf why` or `bisect` has found since then."""
+    """What `pytest-dlperf bisect` has found since then."""
     companions: tuple[Companion, ...] = ()
     """Probes that ran on the same hosts once the number was red."""
 

@@ -1,4 +1,4 @@
-"""One run of a hunt: a session that measures one case as a candidate has it, and reports nothing.
+"""One run of `bisect`: a session that measures one case as a candidate has it, and reports nothing.
 
 ``pytest -p pytest_dlperf.plugin.candidate --candidate-order FILE …`` is started by
 ``culprit.trial`` with the arguments of the user's own sessions.
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
-    """Run in one process, write no report of the user's, and end with the hunt."""
+    """Run in one process, write no report of the user's, and end with the search."""
     option = config.option
     option.numprocesses, option.tx, option.dist, option.maxschedchunk = None, [], "no", 1
     option.xmlpath = None
@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [known[order.case_id]]
     measuring = config.stash[MEASURING]
     if measuring.launcher is None:
-        raise pytest.UsageError("with --dlperf-logs nothing is launched; leave it out of a hunt")
+        raise pytest.UsageError("with --dlperf-logs nothing is launched; leave it out of a search")
     launcher = replace(measuring.launcher, change=order.change)
     measuring.measurer = measuring.launcher = launcher
     if order.plan is not None:

@@ -202,7 +202,7 @@ class Explainer:
             )
 
     def _explained(self, history: History | None, subject: Subject) -> Explanation | None:
-        """Explain a judgement, with what a hunt has found since the number is as it is."""
+        """Explain a judgement, with what `bisect` has found since the number is as it is."""
         from pytest_dlperf.culprit.journal import found_since
         from pytest_dlperf.history.explaining import explain
 

@@ -82,7 +82,7 @@ def _of_entry(entry: Entry, tonight: str) -> Text:
 
 def _of_explanation(explanation: Explanation, entry: Entry) -> Text:
     if explanation.found is not None:
-        return phrase("act on what the hunt has found")
+        return phrase("act on what bisect has found")
     blamed = [one for one in explanation.companions if one.is_blamed]
     if blamed:
         resources = dict.fromkeys(one.resource for one in blamed)
@@ -118,7 +118,8 @@ def _of_suspects(came: Sequence[Difference], explanation: Explanation, entry: En
         return phrase("{}, nothing else", said) if len(came) == 1 else said
     is_settable = any(one.kind not in _NOT_SETTABLE for one in suspects)
     if entry.status is Verdict.REGRESSED and is_settable:
-        return phrase("find out which change it was: {}", code(_why(entry)))
+        search = _about(entry, "pytest-dlperf bisect --case")
+        return phrase("find out which change it was: {}", code(search))
     return phrase("look first at {}", what)
 
 
@@ -129,11 +130,6 @@ def _commit_search(among: CommitRange, changed: str, entry: Entry) -> Text:
     # It searches commits alone.
     aside = phrase("put the uncommitted changes in {} aside; then {}", changed, search)
     return aside if changed else search
-
-
-def _why(entry: Entry) -> str:
-    """Write the command that tries the changes apart."""
-    return _about(entry, "pytest-dlperf why")
 
 
 def _about(entry: Entry, command: str) -> str:

@@ -144,7 +144,7 @@ class Entry(Struct, frozen=True, dict=True):
 
     @property
     def causes(self) -> tuple[Text, ...]:
-        """What a hunt has found, or else the suspects."""
+        """What `bisect` has found, or else the suspects."""
         by_label = {fact.label: fact.texts for fact in self.facts}
         return by_label.get("found") or (*by_label.get("differs", ()), *by_label.get("commits", ()))
 

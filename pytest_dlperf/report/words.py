@@ -241,7 +241,7 @@ def _is_same(first: str | None, second: str | None) -> bool:
     return first is not None and first == second and "+" not in first
 
 
-# --------------------------------------------------------------------- probes and hunts
+# --------------------------------------------------------------------- probes and bisect
 
 
 def probes(companions: Iterable[Companion]) -> Text:
@@ -271,7 +271,7 @@ def _of_probe(one: Companion) -> Text:
 
 
 def found_texts(explanation: Explanation) -> Iterator[Text]:
-    """Yield what a hunt has found, and what belongs to it."""
+    """Yield what `bisect` has found, and what belongs to it."""
     if explanation.found is not None:
         yield phrase("{}", strong(texts.reason(explanation.found.said)))
         for name, text in explanation.found.facts.items():

@@ -78,7 +78,7 @@ def wheel(folder: Path, version: str, seconds: float) -> Path:
 
 
 @dataclass(slots=True)
-class HuntedRepository:
+class BisectedRepository:
     """A Git repository with suite and trainer; ``commits`` in the order in which they were made."""
 
     folder: Path
@@ -182,17 +182,6 @@ class HuntedRepository:
             ).wait()
         return code
 
-    def nights(self, *arguments: str, runs: int = 5, bad: tuple[str, ...] = ()) -> None:
-        """Have nights of the first commit and of the last, this with further arguments."""
-        for commit, more in (
-            (self.commits[0], ("--dlperf-create-baselines",)),
-            (self.commits[0], ()),
-            (self.commits[-1], bad),
-        ):
-            self.git("checkout", "-q", commit)
-            self.session(*arguments, *more, f"--dlperf-repeats={runs}")
-        self.git("checkout", "-q", "main")
-
     def good_night(self) -> None:
         """Have a night that is accepted."""
         if self.session("--dlperf-create-baselines"):
@@ -201,11 +190,11 @@ class HuntedRepository:
     def bisect(self, *arguments: str, good: int = 0, bad: int = -1) -> tuple[int, str]:
         """Hunt between two commits."""
         ends = f"{self.commits[good]}..{self.commits[bad]}"
-        return self.run("bisect", ends, "--case", CASE, *arguments)
+        return self.run("bisect", ends, "--case", CASE, "--yes", *arguments)
 
 
 @dataclass(slots=True)
-class QuickRepository(HuntedRepository):
+class QuickRepository(BisectedRepository):
     """One whose commands run in the process of a test; their sessions are forks."""
 
     capture: pytest.CaptureFixture[str] | None = None

@@ -1,0 +1,195 @@
+"""What ``bisect`` searches: one metric of a case, and what the history knows of it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_dlperf.command.project import SUITE_FOLDER, read_project
+from pytest_dlperf.command.shell import chosen_cases
+from pytest_dlperf.config.launch_variables import strongest
+from pytest_dlperf.culprit.bisection import NotFoundError
+from pytest_dlperf.culprit.candidates import check_launch
+from pytest_dlperf.culprit.checkouts import SHORT
+from pytest_dlperf.culprit.trial import Setup, Trials
+from pytest_dlperf.history.case_history import history_of
+from pytest_dlperf.history.nights import (
+    judged_sessions,
+    machines_of,
+    nights_of,
+    origin_of,
+    runs_of,
+)
+from pytest_dlperf.history.series import GREEN, Series
+from pytest_dlperf.history.store import History
+from pytest_dlperf.measure.case_launch import checkouts_of
+from pytest_dlperf.model.commits import SUITE
+from pytest_dlperf.model.differences import MeasuredOn
+from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.metric import MEMBER, Metric
+from pytest_dlperf.plugin.suite import Suite, load_suite
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Sequence
+
+    from pytest_dlperf.config.settings import Setting
+    from pytest_dlperf.history.series import Night
+    from pytest_dlperf.model.case import Case
+
+_NIGHTS: Final = 90
+"""So many of the last ones show the noise."""
+
+
+class KnownSession(Struct, frozen=True, kw_only=True):
+    """A session of the history with the number, and what it was measured on."""
+
+    started: str
+    median: float
+    taken_on: MeasuredOn
+
+
+class BisectedCase(Struct, frozen=True, kw_only=True):
+    """One metric of a case, and how the user's sessions measure it."""
+
+    suite: Suite
+    case: Case
+    metric: Metric
+    arguments: tuple[str, ...]
+    """Of pytest, as in the user's own sessions."""
+    spread: float | None = None
+    """How much sessions differ beyond their runs, by the history."""
+    sessions: tuple[tuple[float, ...], ...] = ()
+    """Runs of sessions."""
+
+    @property
+    def series(self) -> Series:
+        """The series of its sessions."""
+        cluster = self.suite.cluster
+        return Series.of(
+            self.case, self.metric, cluster=cluster.name, estimator=cluster.estimator.value
+        )
+
+    @property
+    def python(self) -> str:
+        """The trainer's Python, if settings name one; else this one."""
+        python = strongest(self.case.system, self._sources).get(("python", ""))
+        return sys.executable if python is None else python.text
+
+    @property
+    def checkouts(self) -> dict[str, str]:
+        """The folders that its trainer runs from, by the names that fingerprints know them by."""
+        found = checkouts_of(self.suite.systems[self.case.system], self.case, self._sources)
+        return {**found, SUITE: str(self.suite.settings.systems_directories[0])}
+
+    @property
+    def _sources(self) -> tuple[Sequence[Setting], ...]:
+        """What sets the variables of its launch, the strongest first."""
+        return self.suite.settings.launch_settings, self.suite.cluster.settings
+
+    def good_and_bad(self) -> tuple[KnownSession, KnownSession]:
+        """Find the last good session, and the last one.
+
+        Raises:
+            NotFoundError: The last session has no number, passed, or no good one is known.
+            UsageError: There is no history.
+        """
+        file = self.suite.settings.history_file
+        with History.read_if_there(file, busy_s=10) as history:
+            if history is None:
+                raise UsageError(f"there is no history {file}; give a range of commits, GOOD..BAD")
+            last = judged_sessions(history, self.series, until=math.inf, besides="")[:1]
+            if not last:
+                raise UsageError(f"the history has no session that judged {self.case.id}")
+            if not last[0].is_whole:
+                word = last[0].verdict_word or "not judged"
+                raise NotFoundError(
+                    f"{self.case.id}: {word} in the last session ({last[0].started}), so there is "
+                    "no number to ask about"
+                )
+            *before, bad = nights_of(history, self.series, until=math.inf)
+            if bad.verdict_word == Verdict.PASS.value:
+                raise NotFoundError(
+                    f"{self.case.id}: the last session passed; there is nothing to explain"
+                )
+            wanted = {word for word in GREEN if word != bad.verdict_word}
+            good = [one for one in before if one.verdict_word in wanted]
+            if not good:
+                raise NotFoundError(f"{self.case.id}: the history has no good session before")
+            return _known(history, good[-1]), _known(history, bad)
+
+    def check_launch(self, setup: Setup, work: Path, *, commit: str | None = None) -> None:
+        """Refuse runs that are launched otherwise than the last bad session: it, or at a commit.
+
+        Raises:
+            UsageError: They are.
+        """
+        with History.read_if_there(self.suite.settings.history_file, busy_s=10) as history:
+            if history is None:
+                return
+            nights = nights_of(history, self.series, until=math.inf, most=_NIGHTS)
+            bad = [_known(history, one) for one in nights if one.verdict_word != Verdict.PASS]
+        if commit is not None:
+            commits = [one.taken_on.all_commits.values() for one in bad]
+            bad = [one for one, of in zip(bad, commits, strict=True) if commit[:SHORT] in of]
+        if not bad or bad[-1].taken_on.launch is None:
+            return
+        trials = Trials(work / "plans", self.case.id, self.arguments)
+        planned = trials.planned(setup, self.suite.cluster.directory.parent)
+        if planned is not None:
+            launch, system = bad[-1].taken_on.launch, self.case.system
+            check_launch(planned, launch, bad[-1].started, system)
+
+
+def _known(history: History, night: Night) -> KnownSession:
+    origin, fingerprint = origin_of(history, night.measurement_id)
+    taken_on = MeasuredOn.of_night(fingerprint, origin.commit)
+    return KnownSession(started=night.started, median=night.median, taken_on=taken_on)
+
+
+def bisected_case(options: Namespace) -> BisectedCase:
+    """Read the suite as sessions do, and what the history knows of the case.
+
+    Raises:
+        UsageError: There is no such case or metric, or it cannot be searched.
+    """
+    project = read_project(options)
+    suite = load_suite(
+        project.settings, more_files=project.more_files, more_formats=project.more_formats
+    )
+    ids = chosen_cases((case.id for case in suite.cases), [options.case], "there is no case")
+    if len(ids) > 1:
+        raise UsageError(f"{options.case!r} stands for {len(ids)} cases; name one")
+    case = next(case for case in suite.cases if case.id in ids)
+    try:
+        metric = suite.metric(case, options.metric) if options.metric else suite.main_metric(case)
+    except ValueError as error:
+        raise UsageError(f"--metric: {error}") from error
+    why_not = None
+    if metric.is_family:
+        why_not = f"is a family; name a metric of it, such as {metric.name}{MEMBER}NAME"
+    elif metric.ratio_of is not None:
+        why_not = f"is a ratio of two cases; give the {metric.ratio_of} of the one that changed"
+    elif metric.better is None:
+        why_not = "has no direction that is better"
+    if why_not is not None:
+        raise UsageError(f"--metric: {metric.name} {why_not}")
+    arguments = options.for_pytest or ([SUITE_FOLDER] if Path(SUITE_FOLDER).is_dir() else [])
+    found = BisectedCase(suite=suite, case=case, metric=metric, arguments=tuple(arguments))
+    with History.read_if_there(project.settings.history_file, busy_s=10) as history:
+        if history is None:
+            return found
+        known = history_of(history, found.series, until=math.inf, machines=machines_of(history))
+        ids_of_nights = [one.measurement_id for one in known.nights[-_NIGHTS:] if not one.broken]
+        runs = map(tuple, runs_of(history, ids_of_nights).values())
+        return replace(
+            found,
+            spread=None if known.night_noise_percent is None else known.night_noise_percent / 100,
+            sessions=tuple(one for one in runs if len(one) > 1 and min(one) > 0),
+        )
