@@ -187,11 +187,11 @@ def test_what_is_passed_over_in_one_go_is_in_order_too(tmp_path, buffer_size):
     for changed, reason in (
         (
             lines[:60] + lines,
-            "in the same file (line 61)",
+            "in the same file",
         ),
         (
             lines[:60] + later,
-            "in the same file (line 61)",
+            "in the same file",
         ),
         ([*lines[:60], lines[61], lines[60], *lines[62:]], "step 61 follows step 62 (line 62)"),
         ([*lines[:60], lines[60].replace("2020-", "2021-"), *lines[61:]], "time runs backwards"),

@@ -136,7 +136,7 @@ def test_records_glued_on_a_line_are_all_there(tmp_path, name, blank):
 
 def test_stamps_of_glued_records_are_each_their_own(tmp_path):
     log_format, log, case, _ = LOGS["tf_models_bert"]
-    glued = log.replace("\n", "")
+    glued = log.replace("\n", "") + "\n"
     clean = make.measured(tmp_path, log, log_format, of=case)
     assert make.measured(tmp_path, glued, log_format, of=case) == clean
 

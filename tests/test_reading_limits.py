@@ -2,13 +2,13 @@
 
 import dataclasses
 import os
-import re
 import subprocess
 
 import pytest
 from clusters.processes import LONG_S
 from launches import nodes_with
 
+from pytest_dlperf.formats.expressions import Expression
 from pytest_dlperf.formats.log_format import LogFormat, Ranks, custom_format
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.launchers import LocalLauncher
@@ -23,7 +23,11 @@ from pytest_dlperf.model.measurement import Estimator, Window
 
 SLOW = LogFormat(
     name="slow",
-    record=re.compile(rb"(?m)^(?:\w+\s*)+: step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+)"),
+    record=Expression(
+        r"^(?:\w+\s*)+: step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+)",
+        {"step": 1, "seconds": 2},
+        2,
+    ),
     first_step=1,
     ranks=Ranks.ONE,
 )
@@ -89,6 +93,7 @@ def test_a_signal_during_a_look_ends_the_run_at_once(log):
         pytest.raises(KeyboardInterrupt),
     ):
         run_on_hosts(LocalLauncher(), order)
+    order.watch.close()
     record = (log.parent / "run_1" / "command.json").read_text(encoding="utf-8")
     assert "SIGINT" in record
 

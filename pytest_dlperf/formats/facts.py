@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cached_property, partial
 from operator import attrgetter
 from types import MappingProxyType
@@ -64,7 +63,7 @@ class Fact(Struct, frozen=True, dict=True):
     """
 
     name: str
-    pattern: bytes | Expression
+    pattern: str
     declared: Callable[[Case], object]
     values: Mapping[str, object] = {}
     """What printed values mean to a case, where it has another word; one of several, in a set."""
@@ -74,9 +73,9 @@ class Fact(Struct, frozen=True, dict=True):
     """The fact that does not count where this one stands."""
 
     @cached_property
-    def expression(self) -> re.Pattern[bytes] | Expression:
-        """The pattern, compiled when a log is first searched: listing tests needs none."""
-        return re.compile(self.pattern) if isinstance(self.pattern, bytes) else self.pattern
+    def expression(self) -> Expression:
+        """The pattern, which is compiled when a log is first searched."""
+        return Expression(self.pattern, {}, 1)
 
     def agrees(self, text: str, case: Case) -> bool:
         """Say whether a printed value is what the case says."""
@@ -144,7 +143,7 @@ def _declared(
         printed: meant if isinstance(meant, (str, bool)) else frozenset(meant)
         for printed, meant in values.items()
     }
-    return Fact(name=name, pattern=pattern, declared=of_case, values=meanings, **more)
+    return Fact(name=name, pattern=expression, declared=of_case, values=meanings, **more)
 
 
 def _axis(name: str, case: Case) -> str | None:

@@ -4,12 +4,11 @@ A format says how to find the records of steps in a log's bytes, what the time o
 which ranks print into the log, what the log tells about the run besides its steps, and how the
 original benchmark defined the throughput, where it did.
 
-Patterns are over bytes. One that begins with a literal keeps the scan of a large log fast.
+Expressions are matched on single lines. One with a fixed text keeps the scan of a large log fast.
 """
 
 from __future__ import annotations
 
-import re
 from enum import Enum, StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -106,16 +105,15 @@ class Published(Struct, frozen=True, kw_only=True):
     print_interval: int | None = None
     lines_grow_with_nodes: bool = False
     time_of_day: bool = False
-    record: re.Pattern[bytes] | None = None
+    record: Expression | None = None
 
 
 class LogFormat(Struct, frozen=True, kw_only=True):
     """How a trainer's log shows its steps.
 
     ``record`` has the named group ``step``, may have ``epoch`` and ``rank``, and one group named
-    by a ``Timing``; without one, what counts is when the supervisor had the record. Where the stamp
-    stands at the beginning of the line, far from what tells a step's line from others, it is
-    ``stamp_in_front`` that has the group ``timestamp``; it must end where the record begins.
+    by a ``Timing``; without one, what counts is when the supervisor had the record. With
+    ``epoch_length`` it says how many steps an epoch has.
 
     ``first_step`` is the number that the first step is printed with. ``None`` leaves it to the
     log: 0 when its first record has step 0, else 1.
@@ -128,8 +126,7 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    record: re.Pattern[bytes] | Expression | JsonRecord | CsvRecord
-    stamp_in_front: re.Pattern[bytes] | None = None
+    record: Expression | JsonRecord | CsvRecord
     first_step: int | None
     ranks: Ranks
     rate_scope: RateScope = RateScope.GLOBAL
@@ -141,14 +138,14 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     steps_in: StepsIn = StepsIn.STEPS
     case: Case | None = None
     """What the log is read for; ``of`` sets it."""
+    first_epoch: int = 1
+    """What the first epoch is called, at most."""
     even_epochs: bool = False
     """Whether all epochs of a run have as many steps."""
-    epoch_length: re.Pattern[bytes] | None = None
-    """Matches a record whose only group says how many steps an epoch has."""
     facts: tuple[Fact, ...] = ()
     options: frozenset[str] = frozenset()
     """The options that cases of the system have: facts of others tell nothing of a case."""
-    devices: re.Pattern[bytes] | None = None
+    devices: Expression | None = None
     published: Published | None = None
     timing: Timing = Timing.ARRIVAL
     """Always taken from the groups of ``record``."""
@@ -156,9 +153,7 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Check the patterns' groups, and take the kind of timing from them."""
         groups = {*self.record.groupindex}
-        if self.stamp_in_front is not None:
-            groups |= {*self.stamp_in_front.groupindex}
-        unknown = groups - {"step", "epoch", "rank", *TIMING_GROUPS}
+        unknown = groups - {"step", "epoch", "epoch_length", "rank", *TIMING_GROUPS}
         if unknown:
             raise ValueError(
                 f"log format {self.name!r}: unknown group {', '.join(sorted(unknown))} in the "
@@ -234,16 +229,11 @@ class LogFormat(Struct, frozen=True, kw_only=True):
         return self.ranks is Ranks.ONE or self.labels_ranks
 
     @property
-    def whole_lines(self) -> bool:
-        """Whether records are matched line by line, and on lines that have ended only."""
-        return not isinstance(self.record, re.Pattern)
-
-    @property
     def as_published(self) -> LogFormat:
         """The format by which its published definition reads a log."""
         if self.published is None or self.published.record is None:
             return self
-        return replace(self, record=self.published.record, stamp_in_front=None)
+        return replace(self, record=self.published.record)
 
     @property
     def labels_ranks(self) -> bool:
@@ -323,7 +313,7 @@ def _record(
 
 NO_STEPS: Final = LogFormat(
     name="none",
-    record=re.compile(rb"(?!)(?P<step>)(?P<seconds>)"),
+    record=compiled("(?!)(?P<step>)(?P<seconds>)"),
     first_step=None,
     ranks=Ranks.ONE,
 )

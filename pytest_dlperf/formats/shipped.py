@@ -1,16 +1,14 @@
 """The log formats that ship with the package: the trainers of the original benchmark, and ours.
 
-Patterns begin with a literal, by which the scan of a large log stays fast. None matches across a
-line's end, nor a record whose time may still be growing: a number counts only with the text that
-follows it.
+Expressions hold a fixed text, by which the scan of a large log stays fast.
 """
 
 from __future__ import annotations
 
-import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from pytest_dlperf.formats.expressions import Expression, compiled
 from pytest_dlperf.formats.facts import CASE_FACTS, Fact
 from pytest_dlperf.formats.log_format import JoinedRecords, LogFormat, Published, Ranks, Rule
 
@@ -79,41 +77,40 @@ def _switch(yes: object, no: object) -> dict[str, object]:
 # must cost little.
 #
 # Numbers and steps are bounded, so that no text can become an integer of thousands of digits.
-_STEP = rb"[0-9]{1,15}"
+_STEP = "[0-9]{1,15}"
 # Wide enough for nan, inf and signs: a malformed time must match, to be refused.
-_NUMBER = rb"[-+.0-9a-zA-Z]{1,40}"
-# Alternatives, the first of which begins with a character, cost less than an optional group.
-_COLOUR = rb"(?:\x1b\[[0-9;]{0,20}m(?:\x1b\[[0-9;]{0,20}m){0,3}|)"
-_COUNT = rb"([0-9]{1,15})\b"
-_SWITCH = rb"([Tt]rue|[Ff]alse|[01])\b"
+_NUMBER = "[-+.0-9a-zA-Z]{1,40}"
+_COUNT = r"([0-9]{1,15})\b"
+_SWITCH = r"([Tt]rue|[Ff]alse|[01])\b"
 
 _PADDLE_RESNET: Final = LogFormat(
     # PaddlePaddle/models release/1.8, PaddleCV/image_classification, utils/utility.py. What
     # stands in front differs between the versions of Paddle, so nothing there is looked at. The
     # rest of the record holds no square bracket: two records never count as one.
     name="paddle_resnet",
-    record=re.compile(
-        rb"Pass (?P<epoch>%b), train batch (?P<step>%b)\] [^\[\n\r\0]{0,400}, "
-        rb"elapse (?P<seconds>%b) sec" % (_STEP, _STEP, _NUMBER)
+    record=compiled(
+        rf"Pass (?P<epoch>{_STEP}), train batch (?P<step>{_STEP})\] [^\[]{{0,400}}, "
+        rf"elapse (?P<seconds>{_NUMBER}) sec"
     ),
     first_step=0,
+    first_epoch=0,
     ranks=Ranks.ONE,
     even_epochs=True,
     facts=(
         # The blank in front tells it from test_batch_size.
-        Fact("batch_size (of a node)", rb" batch_size : " + _COUNT, _batch_per_node),
-        Fact("PADDLE_TRAINERS_NUM", rb"PADDLE_TRAINERS_NUM\W{1,4}" + _COUNT, _WORLD_SIZE),
-        Fact("use_fp16", rb" use_fp16 : " + _SWITCH, _precision, values=_switch(_HALF, _FULL)),
+        Fact("batch_size (of a node)", r" batch_size : " + _COUNT, _batch_per_node),
+        Fact("PADDLE_TRAINERS_NUM", r"PADDLE_TRAINERS_NUM\W{1,4}" + _COUNT, _WORLD_SIZE),
+        Fact("use_fp16", r" use_fp16 : " + _SWITCH, _precision, values=_switch(_HALF, _FULL)),
         Fact(
             "use_dali",
-            rb" use_dali : " + _SWITCH,
+            r" use_dali : " + _SWITCH,
             _dali,
             values=_switch(yes=True, no=False),
             option="dali",
         ),
         Fact(
             "use_dynamic_loss_scaling",
-            rb" use_dynamic_loss_scaling : " + _SWITCH,
+            r" use_dynamic_loss_scaling : " + _SWITCH,
             _scales_statically,
             values=_switch(yes=False, no=True),
             option="static_loss_scale",
@@ -124,56 +121,55 @@ _PADDLE_RESNET: Final = LogFormat(
 )
 
 # All parameters stand on one line, which can be longer than other records, but never holds two.
-_SAME_LINE = rb"(?:[^-\n\r\0]|-(?! PARAMETER )){0,8000}"
-_PARAMETERS = rb" - PARAMETER " + _SAME_LINE
+_SAME_LINE = "(?:[^-]|-(?! PARAMETER )){0,8000}"
+_PARAMETERS = " - PARAMETER " + _SAME_LINE
 
 _DLLOGGER: Final = LogFormat(
     # NVIDIA/DeepLearningExamples, PyTorch/Classification/ConvNets with dllogger. A stamp of a
     # whole second comes without a fraction. MXNet's trainer differs in the name of its speed,
     # which every rank prints.
     name="dllogger",
-    record=re.compile(
-        rb"DLL %b(?P<timestamp>[0-9][-0-9:. ]{18,25})"
-        rb"%b - %bEpoch: (?P<epoch>%b) Iteration: (?P<step>%b) {1,9}train\."
-        rb"(?!ips |loss : [^ \n\r\0]{1,40} {1,9}train\.ips )"
-        % (_COLOUR, _COLOUR, _COLOUR, _STEP, _STEP)
+    record=compiled(
+        rf"DLL (?P<timestamp>[0-9][-0-9:. ]{{18,25}}) - Epoch: (?P<epoch>{_STEP}) "
+        rf"Iteration: (?P<step>{_STEP}) {{1,9}}train\."
+        r"(?!ips |loss : [^ ]{1,40} {1,9}train\.ips )"
     ),
     first_step=1,
+    first_epoch=0,
     ranks=Ranks.ONE,
     settling_steps=5,
     even_epochs=True,
     facts=(
-        Fact("batch_size", _PARAMETERS + rb" batch_size : " + _COUNT, _BATCH_PER_REPLICA),
-        Fact("world_size", _PARAMETERS + rb" world_size : " + _COUNT, _WORLD_SIZE),
+        Fact("batch_size", _PARAMETERS + r" batch_size : " + _COUNT, _BATCH_PER_REPLICA),
+        Fact("world_size", _PARAMETERS + r" world_size : " + _COUNT, _WORLD_SIZE),
         Fact(
             "fp16",
-            _PARAMETERS + rb" fp16 : " + _SWITCH,
+            _PARAMETERS + r" fp16 : " + _SWITCH,
             _precision,
             values=_switch(frozenset({"fp16"}), _FULL | _HALF | _WITHOUT_SWITCH),
         ),
         Fact(
             "amp",
-            _PARAMETERS + rb" amp : " + _SWITCH,
+            _PARAMETERS + r" amp : " + _SWITCH,
             _precision,
             values=_switch(_HALF, _FULL | {"fp16"}),
         ),
         Fact(
             "amp",
-            rb" - PARAMETER (?!%b fp16 : (?:True|1)\b)%b amp : (False|0)\b"
-            % (_SAME_LINE, _SAME_LINE),
+            rf" - PARAMETER (?!{_SAME_LINE} fp16 : (?:True|1)\b){_SAME_LINE} amp : (False|0)\b",
             _precision,
             values=_switch(None, _FULL),
         ),
         Fact(
             "dynamic_loss_scale",
-            _PARAMETERS + rb" dynamic_loss_scale : " + _SWITCH,
+            _PARAMETERS + r" dynamic_loss_scale : " + _SWITCH,
             _scales_statically,
             values=_switch(yes=False, no=True),
             option="static_loss_scale",
         ),
         Fact(
             "data_backend",
-            _PARAMETERS + rb" data_backend : (dali|pytorch|syntetic)\b",
+            _PARAMETERS + r" data_backend : (dali|pytorch|syntetic)\b",
             _dali,
             values={"dali": True, "pytorch": False, "syntetic": False},
             option="dali",
@@ -187,50 +183,50 @@ _PYTORCH_IMAGENET: Final = LogFormat(
     # pytorch/examples, imagenet/main.py. Older revisions count from 0, later ones from 1. The
     # original leaves out the indexes 0 to 5, which are six steps.
     name="pytorch_imagenet",
-    record=re.compile(
-        rb"Epoch: \[(?P<epoch>%b)\]\[ {0,15}(?P<step>%b)/ {0,15}[0-9]{1,15}\][ \t]{1,9}"
-        rb"Time {1,9}(?P<seconds>%b) \(" % (_STEP, _STEP, _NUMBER)
+    record=compiled(
+        rf"Epoch: \[(?P<epoch>{_STEP})\]\[ {{0,15}}(?P<step>{_STEP})/ {{0,15}}"
+        rf"(?P<epoch_length>{_STEP})\][ \t]{{1,9}}Time {{1,9}}(?P<seconds>{_NUMBER}) \("
     ),
     first_step=None,
+    first_epoch=0,
     ranks=Ranks.LOCAL,
     settling_steps=6,
-    epoch_length=re.compile(rb"Epoch: \[[0-9]{1,15}\]\[ {0,15}[0-9]{1,15}/ {0,15}([0-9]{1,15})\]"),
-    devices=re.compile(rb"Use GPU: " + _COUNT),
+    devices=Expression("Use GPU: " + _COUNT, {}, 1),
     # PyTorch/resnet50v1.5/extract_pytorch_logs_time.py
     published=Published(rule=Rule.MEAN_DURATION, glued=JoinedRecords.LAST_STEP, only_steps_above=5),
 )
 
-_PLSC_SPEED: Final = rb"-?[0-9]{1,15}\.[0-9]{2}(?![0-9])|-?inf\b|nan\b"
+_PLSC_SPEED: Final = r"-?[0-9]{1,15}\.[0-9]{2}(?![0-9])|-?inf\b|nan\b"
+
+_PLSC_STAMP: Final = r"INFO (?P<timestamp>[0-9][-0-9:, ]{15,25}) [^\]]{1,100}\] ?"
 
 _PLSC: Final = LogFormat(
     # PaddlePaddle/PLSC 1.x, plsc/entry.py. The printed speed is global, and counts the time inside
     # of steps only, not what the data loader takes between them: the stamps tell all of it. The
     # first line, of batch 0, is one slow step alone; each later one ends a period.
     name="plsc",
-    record=re.compile(
-        rb"Pass:(?P<epoch>%b) batch:(?P<step>%b) [^P\n\r\0]{0,400}qps:(?:%b)"
-        % (_STEP, _STEP, _PLSC_SPEED)
-    ),
-    stamp_in_front=re.compile(
-        rb"INFO (?P<timestamp>[0-9][-0-9:, ]{15,25}) [^\n\r\0\]]{1,100}\] ?%b$" % _COLOUR
+    record=compiled(
+        rf"{_PLSC_STAMP}Pass:(?P<epoch>{_STEP}) batch:(?P<step>{_STEP}) [^P]{{0,400}}"
+        rf"qps:(?:{_PLSC_SPEED})"
     ),
     first_step=0,
+    first_epoch=0,
     ranks=Ranks.LOCAL,
     settling_steps=1,
     even_epochs=True,
     facts=(
-        Fact("train_batch_size", rb"\ttrain_batch_size: " + _COUNT, _BATCH_PER_REPLICA),
+        Fact("train_batch_size", r"\ttrain_batch_size: " + _COUNT, _BATCH_PER_REPLICA),
         Fact(
             "Set train batch size to",
-            rb"Set train batch size to " + _COUNT,
+            r"Set train batch size to " + _COUNT,
             _BATCH_PER_REPLICA,
             replaces="train_batch_size",
         ),
-        Fact("num_trainers", rb"num_trainers: " + _COUNT, _WORLD_SIZE),
-        Fact("loss_type", rb"\tloss_type: ([a-z_]{1,40})\b", _arcface),
+        Fact("num_trainers", r"num_trainers: " + _COUNT, _WORLD_SIZE),
+        Fact("loss_type", r"\tloss_type: ([a-z_]{1,40})\b", _arcface),
         Fact(
             "Set loss_type to",
-            rb"Set loss_type to ([a-z_]{1,40})\b",
+            r"Set loss_type to ([a-z_]{1,40})\b",
             _arcface,
             replaces="loss_type",
         ),
@@ -241,9 +237,9 @@ _PLSC: Final = LogFormat(
         only_first_epoch=True,
         print_interval=10,
         lines_grow_with_nodes=True,
-        record=re.compile(
-            rb"Pass:(?P<epoch>%b) batch:(?P<step>%b) [^P\n\r\0]{0,400}"
-            rb"qps:(?P<samples_per_second>%b)" % (_STEP, _STEP, _PLSC_SPEED)
+        record=compiled(
+            rf"Pass:(?P<epoch>{_STEP}) batch:(?P<step>{_STEP}) [^P]{{0,400}}"
+            rf"qps:(?P<samples_per_second>{_PLSC_SPEED})"
         ),
     ),
 )
@@ -252,25 +248,24 @@ _TF_MODELS_BERT: Final = LogFormat(
     # tensorflow/models r2.3.0, official/nlp/bert, by absl's logging. Where TensorFlow's own
     # handler prints each record a second time, the copy has no stamp and is passed over.
     name="tf_models_bert",
-    record=re.compile(rb"Train Step: (?P<step>%b)/" % _STEP),
-    stamp_in_front=re.compile(
-        rb"[IWEF](?P<timestamp>[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?) "
-        rb"[^\n\r\0\]]{1,100}\] ?%b$" % _COLOUR
+    record=compiled(
+        "[IWEF](?P<timestamp>[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\\.[0-9]{1,9})?) "
+        rf"[^\]]{{1,100}}\] ?Train Step: (?P<step>{_STEP})/"
     ),
     first_step=1,
     ranks=Ranks.ONE,
     facts=(
-        Fact("Number of cores used", rb"Number of cores used : {1,9}([0-9]{1,15})\b", _WORLD_SIZE),
+        Fact("Number of cores used", r"Number of cores used : {1,9}([0-9]{1,15})\b", _WORLD_SIZE),
         # What TensorFlow says by itself; without these lines nothing is known.
         Fact(
             "mixed precision",
-            rb"Mixed precision compatibility check \((mixed_float16)\)",
+            r"Mixed precision compatibility check \((mixed_float16)\)",
             _precision,
             values={"mixed_float16": _HALF},
         ),
         Fact(
             "that it uses",
-            rb"Compiled cluster using (XLA)!",
+            r"Compiled cluster using (XLA)!",
             _xla,
             values={"XLA": True},
             option="xla",
@@ -283,16 +278,15 @@ _TF_MODELS_BERT: Final = LogFormat(
 _DLPERF: Final = LogFormat(
     # The trainers of this package, and what it has other people's print.
     name="dlperf",
-    record=re.compile(
-        rb"dlperf step rank=(?P<rank>%b) step=(?P<step>%b) time=(?P<timestamp>%b) "
-        % (_STEP, _STEP, _NUMBER)
+    record=compiled(
+        f"dlperf step rank=(?P<rank>{_STEP}) step=(?P<step>{_STEP}) time=(?P<timestamp>{_NUMBER}) "
     ),
     first_step=1,
     ranks=Ranks.LOCAL,
     facts=tuple(
         Fact(
             name,
-            rb"dlperf run [^\n\r\0]{0,300}\b%b=([0-9a-z]{1,15})\s" % name.encode(),
+            rf"dlperf run .{{0,300}}\b{name}=([0-9a-z]{{1,15}})(?:\s|$)",
             declared,
             values=_WIDTHS if name == "precision" else {},
         )

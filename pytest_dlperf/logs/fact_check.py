@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.formats.contract import BrokenContractError
-from pytest_dlperf.formats.expressions import Expression, texts_of
 from pytest_dlperf.formats.meanings import known_trainer
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.lines import block_between, blocks
@@ -15,6 +13,7 @@ from pytest_dlperf.logs.records import RecordFinder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_dlperf.formats.expressions import Expression
     from pytest_dlperf.formats.facts import Fact
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.lines import Block, LogFile
@@ -42,7 +41,6 @@ class FactCheck:
             if fact.declared(case) is not None and (fact.option is None or fact.option in options)
         ]
         self._format = log_format
-        self._texts = {id(fact): _begin_of(fact) for fact in self._facts}
         self._devices = log_format.devices
         self._case = case
         self._named_devices: set[bytes] = set()
@@ -88,10 +86,7 @@ class FactCheck:
         begin, end = max(self.position - block.offset, 0), min(end, block.end)
         if begin >= end:
             return
-        there = {text: block.text.find(text, begin, end) >= 0 for text in self._texts.values()}
         for fact in facts:
-            if not there[self._texts[id(fact)]]:
-                continue
             for at, said in _found(fact.expression, block, begin, end):
                 if (id(fact), said) in self._agreed:
                     continue
@@ -107,24 +102,19 @@ class FactCheck:
         """Say why a log may hold no step: the best of what it says of itself."""
         if is_empty:
             return BrokenContractError("the log is empty")
-        other = _recognised(file, self._format)
-        record = self._format.record
-        if other is not None and isinstance(record, re.Pattern):
-            name = self._format.name
-            return BrokenContractError(f"this is {other}, not one of format {name}")
+        other, name = _recognised(file, self._format), self._format.name
         if other is None and self.contradiction is not None:
             return self.contradiction
-        if not isinstance(record, re.Pattern):
+        if name in BUILTIN_FORMATS:
+            if other is not None:
+                return BrokenContractError(f"this is {other}, not one of format {name}")
+            said = f"the log holds no step of format {name}"
+        else:
             # A declared format may be meant for just this trainer.
             named = "" if other is None else f"this is {other}, and "
-            return BrokenContractError(
-                f"{named}no line of the log matches the record's pattern "
-                f"'{record.pattern}'; 'pytest-dlperf read FILE' says what is in it"
-            )
-        return BrokenContractError(
-            f"the log holds no step of format {self._format.name}; "
-            "'pytest-dlperf read FILE' says what is in it"
-        )
+            pattern = self._format.record.pattern
+            said = f"{named}no line of the log matches the record's pattern '{pattern}'"
+        return BrokenContractError(f"{said}; 'pytest-dlperf read FILE' says what is in it")
 
     @property
     def contradiction(self) -> BrokenContractError | None:
@@ -152,13 +142,13 @@ class FactCheck:
         if self._devices is None:
             return
         allowed = self._case.topology.devices_per_node
-        for match in self._devices.finditer(block.text, 0, end):
-            self._named_devices.add(match[1])
+        for at, device in _found(self._devices, block, 0, end):
+            self._named_devices.add(device)
             if len(self._named_devices) > allowed:
                 raise BrokenContractError(
                     f"the log names more than {allowed} device(s); the case {self._case.id} "
                     f"has {allowed} per node",
-                    offset=block.offset + match.start(),
+                    offset=block.offset + at,
                 )
 
     def check_devices(self) -> None:
@@ -197,21 +187,9 @@ def _recognised(file: LogFile, log_format: LogFormat) -> str | None:
 
 
 def _found(
-    pattern: re.Pattern[bytes] | Expression, block: Block, begin: int, end: int
+    expression: Expression, block: Block, begin: int, end: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Find where a pattern stands in a part of a block, and what its only group took."""
-    if not isinstance(pattern, Expression):
-        for match in pattern.finditer(block.text, begin, end):
-            yield match.start(1), match[1]
-        return
-    for first, last in block.lines_of(pattern, begin, end):
-        for found in pattern.finditer(block.line(first, last)):
+    """Find where an expression stands in a part of a block, and what its only group took."""
+    for first, last in block.lines_of(expression, begin, end):
+        for found in expression.finditer(block.line(first, last)):
             yield first + found.start(1), found[1] or b""
-
-
-def _begin_of(fact: Fact) -> bytes:
-    """Find a text that stands in whatever matches; several facts of a format have the same."""
-    if isinstance(fact.pattern, Expression):
-        # The lines of those are looked for by a text already, colours left out.
-        return b""
-    return next(filter(None, texts_of(fact.pattern.decode())), b"")

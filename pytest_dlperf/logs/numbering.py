@@ -149,10 +149,9 @@ class StepNumbers:
         Raises:
             BrokenContractError: They are not.
         """
-        # The epochs of shipped trainers begin with 0, those of others may with 1.
         begins = min(self._shifts, default=0)
         into = (self._begin or 0) - (self.first or 0)
-        if begins > int(log_format.whole_lines) and into >= interval:
+        if begins > log_format.first_epoch and into >= interval:
             raise BrokenContractError(
                 "the log's begin is missing: it begins within an epoch that is not the first, so "
                 "it is not known which steps these are"
@@ -182,10 +181,8 @@ class StepOrder:
         self.gap = 0
         """How many steps the record is behind the one before."""
         self._before: Record | None = None
-        self._hint = ""
-        if log_format.whole_lines:
-            several = "; if several processes print into it, say which by 'ranks'"
-            self._hint = epoch_hint(log_format) + several
+        several = "; if several processes print into it, say which by 'ranks'"
+        self._hint = epoch_hint(log_format) + several
 
     def follow(self, record: Record) -> bool:
         """Go on to a record; false for an identical copy of the one before.
@@ -239,6 +236,6 @@ def first_step(log_format: LogFormat, printed: bytes) -> int | None:
 
 def epoch_hint(log_format: LogFormat) -> str:
     """Say what a declared record may lack where numbers begin again."""
-    if not log_format.whole_lines or "epoch" in log_format.record.groupindex:
+    if "epoch" in log_format.record.groupindex:
         return ""
     return "; if numbering begins again with each epoch, the record needs a group 'epoch'"

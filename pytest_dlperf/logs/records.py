@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_dlperf.formats.contract import BrokenContractError
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.logs.arrivals import ArrivalStamps
     from pytest_dlperf.logs.lines import Block
-
-STAMP_REACH: Final = 200
-"""Bytes in front of a record in which its stamp is looked for."""
 
 LONGEST_STEP: Final = 15
 """Digits of a step; one with more is damaged."""
@@ -52,22 +48,18 @@ class RecordFinder:
         self._headers: list[tuple[int, Header]] = []
         self._count = 0
         index, timing = log_format.record.groupindex, log_format.timing
-        groups = ("step", "epoch", "rank", timing.value)
-        self._step, self._epoch, self._rank, self._time = map(index.get, groups)
+        groups = ("step", "epoch", "rank", "epoch_length", timing.value)
+        self._step, self._epoch, self._rank, self._length, self._time = map(index.get, groups)
         self._is_moment = timing.kind is TimeKind.MOMENT and timing is not Timing.TIMESTAMP
         self._per_step, self._every = log_format.counted_per_step, log_format.step_every
 
     def find(self, block: Block) -> Iterator[Record]:
-        """Find the records of the next block.
+        """Find the records of the next block, each on a single line that has ended.
 
         Raises:
             BrokenContractError: A record has no proper step or time.
         """
-        pattern = self._format.record
-        if isinstance(pattern, re.Pattern):
-            found = self._in_text(block, pattern)
-        else:
-            found = self._on_lines(block)
+        found = self._found(block)
         if self._format.timing is not Timing.ARRIVAL:
             return found
         return self._stamped(found) if self._arrivals is not None else found
@@ -85,32 +77,7 @@ class RecordFinder:
             if stamp is not None:
                 yield record._replace(time=stamp)
 
-    def _in_text(self, block: Block, pattern: re.Pattern[bytes]) -> Iterator[Record]:
-        """Find records by a pattern that needs no lines."""
-        text, offset, log_format = block.text, block.offset, self._format
-        in_front, length = log_format.stamp_in_front, log_format.epoch_length
-        step, epoch, rank, time = self._step or 0, self._epoch, self._rank, self._time
-        for match in pattern.finditer(text):
-            start, end = match.span()
-            said = b"" if time is None else match[time]
-            if in_front is not None:
-                stamp = in_front.search(text, max(0, start - STAMP_REACH), start)
-                if stamp is None:
-                    continue
-                said = stamp["timestamp"]
-            steps = length.match(text, start) if length is not None else None
-            yield Record(
-                offset + start,
-                offset + end,
-                match[step],
-                b"" if epoch is None else match[epoch],
-                b"" if rank is None else match[rank],
-                said,
-                int(steps[1]) if steps is not None else 0,
-            )
-
-    def _on_lines(self, block: Block) -> Iterator[Record]:
-        """Find records that may be anything: each line is looked at alone."""
+    def _found(self, block: Block) -> Iterator[Record]:
         for place, match in self._matches(block):
             try:
                 record = self._of(match, block.offset + place)
@@ -123,8 +90,6 @@ class RecordFinder:
     def _matches(self, block: Block) -> Iterator[tuple[int, AnyMatch]]:
         """Find the matches on all lines, and where each line begins."""
         record = self._format.record
-        if isinstance(record, re.Pattern):
-            raise TypeError("a pattern is not matched on lines")
         if isinstance(record, CsvRecord):
             yield from self._rows(block, record)
             return
@@ -163,7 +128,8 @@ class RecordFinder:
         epoch = b"" if self._epoch is None else _shortened(match[self._epoch] or b"")
         rank = b"" if self._rank is None else match[self._rank] or b""
         start, end = match.span()
-        return Record(offset + start, offset + end, step, epoch, rank, time)
+        length = 0 if self._length is None else int(match[self._length])
+        return Record(offset + start, offset + end, step, epoch, rank, time, length)
 
 
 def _shortened(number: bytes) -> bytes:
