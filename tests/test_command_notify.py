@@ -73,6 +73,14 @@ def test_a_results_file_is_told(web, capsys):
     assert page in asked.json["text"]
 
 
+def test_what_else_made_a_session_fail_is_told(web, capsys):
+    file = results_file(replace(green(), faults=("the page could not be written to x: disk full",)))
+    assert run(capsys, "notify", file, "--to", "json=HOOK")[0] == FINE
+    [asked] = web.asked
+    assert asked.json["red"]
+    assert "disk full" in asked.json["text"]
+
+
 def test_a_green_one_is_told_where_that_is_asked_for(web, capsys):
     given = ("notify", results_file(green()), "--to", "json=HOOK")
     code, printed = run(capsys, *given)

@@ -25,7 +25,7 @@ from pytest_dlperf.model.judgement import (
     Verdict,
 )
 from pytest_dlperf.notices import posting
-from pytest_dlperf.notices.brief import notice_of
+from pytest_dlperf.notices.brief import LONGEST_TEXT, notice_of
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.notice import (
     NoticeError,
@@ -453,6 +453,10 @@ def test_more_went_wrong_than_the_cases(web):
         night_of(green()), faults=["the page could not be written to <out>: disk full"]
     )
     assert notice.is_red
+    assert notice.subject.startswith("dlperf lab: the page could not be written to <out>; ")
     sent("json=HOOK", notice)
     assert "disk full" in web.asked[0].json["text"]
     assert "disk full" in web.asked[0].json["markdown"]
+    many = notice_of(night_of(green()), faults=[f"{n}: {'x' * 900}" for n in range(60)])
+    assert "and 57 more" in many.text
+    assert len(many.text) < LONGEST_TEXT

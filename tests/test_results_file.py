@@ -140,3 +140,29 @@ def test_logs_may_be_of_any_commit(suite):
     _, results = suite.judge("-k", case, "--dlperf-logs", f"paddle-resnet50={logs}")
 
     assert set(results["environment"]) & {"commit", "ci_run"} == set()
+
+
+BROKEN = """
+from pytest_dlperf.report.report import Report
+
+
+class Chart(Report):
+    name = "chart"
+
+    def write(self, night):
+        raise OSError(28, "No space left on device")
+
+
+def pytest_dlperf_reports():
+    return [Chart()]
+"""
+
+
+def test_a_report_that_could_not_be_written_stands_in_the_file(suite):
+    """So that a notice of the file says what the exit code says."""
+    TinySystem(suite)
+    suite.pytester.makeconftest(BROKEN)
+    one = ("-k", "throughput and tiny and 1n1g", "--dlperf-create-baselines")
+    ended, results = suite.judge(*one, cluster="local")
+    assert ended.ret == 1
+    assert results["faults"] == ["the chart could not be written: No space left on device"]

@@ -77,7 +77,8 @@ def run(options: argparse.Namespace) -> int:
         results = read_results(Path(options.file))
         notice = notice_of(
             night_of(results, file),
-            is_due=is_due(results, when, file, is_bad=False),
+            faults=results.faults,
+            is_due=is_due(results, when, file, is_bad=bool(results.faults)),
             page=options.page,
         )
         if not notice.is_due:

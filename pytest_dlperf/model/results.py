@@ -268,6 +268,8 @@ class Results(Struct, frozen=True, kw_only=True):
     """Logs that were found but belong to no run."""
     baseline_changes: tuple[BaselineChange, ...] = ()
     """Numbers that the session accepted."""
+    faults: tuple[str, ...] = ()
+    """What else made it fail: a report that could not be written, a number that was refused."""
 
     @property
     def origin(self) -> Origin:

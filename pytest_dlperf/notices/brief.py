@@ -11,7 +11,7 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.notices.notice import Block, Notice, plain_text
 from pytest_dlperf.report import texts
 from pytest_dlperf.report.entries import CASES_NAMED, TEXTS_SHOWN
-from pytest_dlperf.report.markdown_text import bullets, inline, rendered
+from pytest_dlperf.report.markdown_text import bullets, rendered
 from pytest_dlperf.report.pieces import NOTHING, Piece, Role, Text, code, join, phrase, word
 from pytest_dlperf.report.words import LONGEST_LINE, short_commit
 
@@ -40,15 +40,18 @@ def notice_of(
     the address or the place of its page.
     """
     results, shown = night.results, ENTRIES_SHOWN
-    while len(plain_text(blocks := list(_blocks(night, shown, page)))) > LONGEST_TEXT and shown:
+    wrong = _faults(faults)
+    while len(plain_text(blocks := [*_blocks(night, wrong, shown, page)])) > LONGEST_TEXT and shown:
         shown -= 1
     said = night.sentence
     if len(night.bad) == 1 and len(night.bad[0].case_ids) == 1:
         said = phrase("{}: {}", said, night.bad[0].named)
+    if faults:
+        said = phrase("{}; {}", faults[0].partition(": ")[0], said)
     return Notice(
         subject=str(phrase("dlperf {}: {}", results.cluster, said).cut(LONGEST_SUBJECT)),
-        blocks=(*blocks, *(Block((phrase("{}", fault),)) for fault in faults)),
-        markdown="\n\n".join([_markdown(night, shown, page), *map(inline, faults)]),
+        blocks=tuple(blocks),
+        markdown=_markdown(night, wrong, shown, page),
         cluster=results.cluster,
         is_red=night.is_red or bool(faults),
         is_due=is_due,
@@ -101,11 +104,18 @@ def _urgent(night: Night) -> list[Text]:
     return [*shown, *([phrase("{} more hosts cannot be used", more)] if more > 0 else [])]
 
 
-def _blocks(night: Night, shown: int, page: str | None) -> Iterator[Block]:
+def _faults(faults: Sequence[str]) -> list[Text]:
+    """Name what else made the session fail: it is worse news than any number."""
+    told = [phrase("{}", fault).cut(LONGEST_LINE) for fault in faults[:CASES_NAMED]]
+    more = len(faults) - CASES_NAMED
+    return [*told, *([phrase("and {} more", more)] if more > 0 else [])]
+
+
+def _blocks(night: Night, wrong: Sequence[Text], shown: int, page: str | None) -> Iterator[Block]:
     # The subject, which says the sentence, stands above it wherever it is shown.
     day = phrase("{}, {}", night.results.cluster, word(night.began))
     yield Block((day, night.advice) if night.advice else (day,))
-    every = [Block(tuple(_urgent(night)))]
+    every = [Block(tuple(wrong)), Block(tuple(_urgent(night)))]
     every += [
         Block((entry.title.cut(LONGEST_LINE),), tuple(_below(entry))) for entry in night.bad[:shown]
     ]
@@ -116,7 +126,7 @@ def _blocks(night: Night, shown: int, page: str | None) -> Iterator[Block]:
     yield from (block for block in every if block.lines)
 
 
-def _markdown(night: Night, shown: int, page: str | None) -> str:
+def _markdown(night: Night, wrong: Sequence[Text], shown: int, page: str | None) -> str:
     items = [
         "\n".join([rendered(entry.title), *(f"  - {rendered(line)}" for line in _below(entry))])
         for entry in night.bad[:shown]
@@ -125,6 +135,7 @@ def _markdown(night: Night, shown: int, page: str | None) -> str:
     blocks = [
         f"**{rendered(_headline(night))}.**",
         rendered(night.advice),
+        bullets(map(rendered, wrong)),
         bullets(map(rendered, _urgent(night))),
         bullets([*items, *([rendered(more)] if more else [])]),
         bullets(rendered(line.cut(LONGEST_LINE)) for line in _quiet(night)),

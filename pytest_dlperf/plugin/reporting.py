@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from msgspec import convert, to_builtins
+from msgspec.structs import replace
 
 from pytest_dlperf.files.masking import keep_quiet, unspoken
 from pytest_dlperf.model.case import Case
@@ -293,6 +295,7 @@ class Reporting:
     def _finish(self, session: pytest.Session) -> None:
         from pytest_dlperf.plugin.finish import finish
         from pytest_dlperf.report.session import night_of
+        from pytest_dlperf.results.file import write_json
 
         self._is_interrupted |= session.exitstatus not in WHOLE
         for host, why in self._faults_found_here():
@@ -311,6 +314,7 @@ class Reporting:
             selects_tests=selects_tests(self._config),
         )
         self._notes += notes
+        results = replace(results, faults=_faults(self._notes))
         file = self._settings.history_file
         self._night = night = night_of(results, file, may_read_logs=True)
         if self._explainer.fault is not None:
@@ -318,6 +322,11 @@ class Reporting:
             self._notes.append(Note(text))
         if self._reports is not None:
             self._reports.write(night, any_report=self._any_report)
+            faults = _faults(self._notes)
+            if self._settings.json_file is not None and faults != results.faults:
+                # It was written first; what the others came to is known only now.
+                with suppress(OSError):
+                    write_json(self._settings.json_file, replace(results, faults=faults))
         if self._notices is not None and self._any_report:
             self._notes += self._notices.send(night, self._notes)
         if not self._settings.log_sources and self._settings.session_dir.exists():
@@ -338,6 +347,12 @@ class Reporting:
         for line in lines:
             text = line.text if line.is_command else plain(line.text)
             terminalreporter.write_line(text, **dict.fromkeys(line.markup, True))
+
+
+def _faults(notes: Iterable[Note]) -> tuple[str, ...]:
+    from pytest_dlperf.results.file import encodable
+
+    return encodable(tuple(note.text for note in notes if note.is_bad))
 
 
 class Notices:
@@ -370,7 +385,7 @@ class Notices:
         """Send what the session has come to; bad ``notes`` fail the session too."""
         if not self._notifiers:
             return
-        faults = [note.text for note in notes if note.is_bad]
+        faults = _faults(notes)
         try:
             yield from self._notes(send_all(self._notifiers, self._notice(night, faults)))
         except Exception as error:  # noqa: BLE001 - a notice must not cost a session
@@ -379,7 +394,7 @@ class Notices:
             if self._before is not None:
                 signal.signal(signal.SIGTERM, self._before)
 
-    def _notice(self, night: Night, faults: list[str]) -> Notice:
+    def _notice(self, night: Night, faults: Sequence[str]) -> Notice:
         from pytest_dlperf.notices.brief import notice_of
         from pytest_dlperf.notices.due import is_due
 

@@ -186,6 +186,7 @@ def is_red(results: Results) -> bool:
     """Tell whether a session has failed, as far as its results tell."""
     return (
         results.interrupted
+        or bool(results.faults)
         or not any(result.is_measured for result in results.cases)
         or any(result.status.fails(strict=results.strict) for result in results.cases)
     )
