@@ -1,12 +1,16 @@
 """``pytest-dlperf read`` and ``init`` on the output of programs that have no steps."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 import yaml
 
+from pytest_dlperf.command.main import main
 from pytest_dlperf.config.extends import shipped_systems
+from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.survey.probe_output import known_probe
 
 DATA = Path(__file__).parent / "data"
@@ -47,6 +51,45 @@ def test_nothing_is_made_of_what_is_not_known(text, tmp_path):
     file = tmp_path / "own.txt"
     file.write_text(text)
     assert known_probe(file, {}) is None
+
+
+ENDS_WITH_NUMBERS = (
+    "loading 3 shards\nDLL 2024-05-02 05:41:22.497851 - () best_train_throughput : 9009982842.1 "
+    "samples/s mean_train_throughput : 4535865224.2 samples/s\nfinished\n"
+)
+ONE_JOB = {
+    "timestamp": 1626763278,
+    "jobs": [
+        {way: {"bw_bytes": 348743777, "bw_min": 3, "runtime": 30002} for way in ("read", "write")}
+        | {"trim": {"bw_bytes": 0, "runtime": 0}}
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "metrics"),
+    [
+        (
+            ENDS_WITH_NUMBERS,
+            {"best_train_throughput": 9009982842.1, "mean_train_throughput": 4535865224.2},
+        ),
+        # Runtimes of a document are no times of steps.
+        (
+            json.dumps(ONE_JOB, indent=2),
+            {"jobs_read_bw_bytes": 348743777, "jobs_write_bw_bytes": 348743777},
+        ),
+    ],
+)
+def test_a_program_without_steps_is_offered_its_numbers_as_metrics(tmp_path, text, metrics):
+    (tmp_path / "own.txt").write_text(text)
+    file = tmp_path / "own.yaml"
+    assert main(["read", str(tmp_path / "own.txt"), "--write", str(file)]) == 0
+    [system] = load_systems([file], BUILTIN_FORMATS).values()
+    assert [one.name for one in system.metrics] == [*metrics]
+    # Somebody has to look at them before one is recorded.
+    assert len(system.doubts) == len(metrics)
+    probe = known_probe(tmp_path / "own.txt", {system.id: system})
+    assert probe.run.metrics == metrics
 
 
 @pytest.mark.parametrize("log", sorted(DATA.glob("probes/*")), ids=lambda log: log.name)

@@ -25,7 +25,12 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.report.texts import printable
 from pytest_dlperf.survey.identify import Identification, identify
-from pytest_dlperf.survey.probe_output import ProbeOutput, known_probe
+from pytest_dlperf.survey.probe_output import (
+    ProbeOutput,
+    is_one_document,
+    known_probe,
+    probe_of_numbers,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -94,7 +99,10 @@ def _identified(
     """Find out what a log is: of a known probe, or of a training."""
     if wanted is not None and wanted.work is not None:
         return identify(head, systems, formats, wanted)
-    return known_probe(head.path, systems) or identify(head, systems, formats, wanted)
+    found: Identification | ProbeOutput | None = known_probe(head.path, systems)
+    if found is None and not is_one_document(head):
+        found = identify(head, systems, formats, wanted)
+    return found or probe_of_numbers(head)
 
 
 def _check_write(options: argparse.Namespace) -> None:

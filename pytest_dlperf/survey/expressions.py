@@ -55,7 +55,7 @@ def _front(columns: Sequence[Column], at: int) -> str:
     if at == 0 and len(column.before) <= 60:  # noqa: PLR2004 - of longer ones the words next to it
         # The longest of numbers that are padded has no blank in front of it.
         return "^ *" if column.before.isspace() else "^" + literal(column.before, column)
-    words = _last_words(column.before)
+    words = last_words(column.before)
     if at == 0 or re.search("[A-Za-z]{2}", words):
         return literal(words, column)
     return _front(columns, at - 1) + _class(columns[at - 1], "") + literal(column.before, column)
@@ -74,7 +74,7 @@ def _between(columns: Sequence[Column], before: int, at: int, *, is_exact: bool)
     return (
         literal(first[0].rstrip() if first else "")
         + ".*"
-        + literal(_last_words(columns[at].before), columns[at])
+        + literal(last_words(columns[at].before), columns[at])
     )
 
 
@@ -85,7 +85,7 @@ def _end(behind: str) -> str:
     return literal(found[0] if found and found[0].strip() else behind[:1])
 
 
-def _last_words(text: str) -> str:
+def last_words(text: str) -> str:
     """Cut what stands in front of a number to the words next to it."""
     name = re.search(r"(?:[\w@./()-]+ ){0,5}[\w@./()-]+[^\w]*$", text)
     short = name[0] if name else text
@@ -152,7 +152,7 @@ def metric_records(
     columns = [] if kind is None else kind.columns()
     for number in named_numbers(columns):
         name = number.name.lower()
-        words = literal(_last_words(columns[number.column].before), columns[number.column])
+        words = literal(last_words(columns[number.column].before), columns[number.column])
         if not re.search("[A-Za-z]{2}", words):
             continue
         if re.search(r"loss$", name) and "scal" not in name and "loss" not in found:

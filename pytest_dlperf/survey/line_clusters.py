@@ -159,6 +159,11 @@ class LineClusters:
         found = [kind for kind in self._kinds.values() if kind.count > 2]  # noqa: PLR2004 - more than twice
         return sorted(found, key=lambda kind: -kind.count)
 
+    @property
+    def rare(self) -> list[LineCluster]:
+        """Those that stand there once, in their order."""
+        return [kind for kind in self._kinds.values() if kind.count == 1]
+
     @cached_property
     def examples(self) -> bytes:
         """The first lines of each look, as a text."""

@@ -5,10 +5,12 @@ Each system was tried: its metrics are what it reads from this very output.
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,16 +20,25 @@ from pytest_dlperf.config.systems import system_of_text
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.run_numbers import RunNumbers
 from pytest_dlperf.model.measurement import Run, RunStatus, with_members
+from pytest_dlperf.survey.expressions import last_words, literal
 from pytest_dlperf.survey.first_system import FirstSystem
+from pytest_dlperf.survey.line_clusters import named_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.model.metric import Metric
+    from pytest_dlperf.survey.head import HeadOfLog
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 """A longer output is that of something else."""
+_MAX_METRICS: Final = 8
+_SPEED: Final = re.compile(
+    r"^(?!.*(?:min|max|dev|samples|agg))(?:.*_)?(?:bw|bandwidth|throughput|iops|qps|[gt]flops"
+    r"|\w*per_sec(?:ond)?)(?:_bytes)?$",
+    re.IGNORECASE,
+)
 _SERVED: Final = (
     ("Output token throughput (tok/s)", "output_throughput", "tokens/s", "higher"),
     ("Median TTFT (ms)", "ttft_p50", "ms", "lower"),
@@ -121,6 +132,87 @@ def _serving_benchmark(path: Path) -> ProbeOutput | None:
         text=first.text(),
         unsure=tuple(f"{key}: {why}" for key, why in first.unsure.items()),
     )
+
+
+def probe_of_numbers(head: HeadOfLog) -> ProbeOutput | None:
+    """Take the speeds that stand in an output without steps for the metrics of a probe.
+
+    ``None`` where none stands there once, next to its unit, or in the one JSON document by its key,
+    and where a trainer is known that can be made to print its steps.
+    """
+    trainer = head.trainer()
+    if trainer is not None and trainer.system:
+        return None
+    try:
+        document = json.loads(head.path.read_bytes()) if head.size <= MAX_BYTES else None
+    except ValueError:
+        document = None
+    is_document = isinstance(document, (dict, list))
+    found = dict(_speeds_in(document) if is_document else _speeds_on_lines(head))
+    metrics = dict(islice(found.items(), _MAX_METRICS))
+    if not metrics:
+        return None
+    question = "is this to be judged? delete the others"
+    first = FirstSystem(
+        comments=["Made by 'pytest-dlperf read' of an output in which no line shows a step."],
+        keys={"framework": "own", "model": "program", "metrics": metrics},
+        case={"topologies": ["1n1g"]},
+        unsure={
+            "model": "what ids call it",
+            **{f"metrics.{name}.{next(iter(one))}": question for name, one in metrics.items()},
+        },
+    )
+    system = system_of_text(first.text(), Path("new.yaml").absolute(), BUILTIN_FORMATS)
+    run = _read(head.path, system)
+    if run is None:
+        return None
+    return ProbeOutput(
+        kind="an output without steps, whose numbers a probe can take",
+        system=system,
+        run=run,
+        text=first.text(),
+        unsure=tuple(f"{key}: {why}" for key, why in first.unsure.items()),
+    )
+
+
+def is_one_document(head: HeadOfLog) -> bool:
+    """Say whether an output is one JSON document: no log of steps, whatever repeats in it."""
+    text = head.begin.lstrip()
+    if text[:1] not in (b"{", b"[") or head.size > MAX_BYTES:
+        return False
+    try:
+        json.loads(head.path.read_bytes())
+    except ValueError:
+        return False
+    return True
+
+
+def _speeds_in(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield a metric for each number of a document that its key calls a speed."""
+    key = path.rpartition(".")[2]
+    if isinstance(value, (dict, list)):
+        named = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, inner in named:
+            if re.fullmatch(r"[\w-]+", str(name)):
+                yield from _speeds_in(inner, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, (int, float)) and value > 0 and _SPEED.search(key):
+        unit = "B/s" if "bytes" in key else "1/s"
+        name = re.sub(r"[^a-z0-9]+", "_", re.sub(r"\b[0-9]+\b", "", path).lower()).strip("_")
+        yield name, {"json": path, "unit": unit, "better": "higher"}
+
+
+def _speeds_on_lines(head: HeadOfLog) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield a metric for each number of a line that stands there once, next to a unit of speed."""
+    for kind in head.clusters.rare:
+        columns = kind.columns()
+        for number in named_numbers(columns):
+            # The unit of the number before is none of its name.
+            name = re.sub(r"^\S+/s\b", "", number.name)
+            name = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+            words = literal(last_words(columns[number.column].before), columns[number.column])
+            if "/s" in number.unit and re.match("[a-z]", name):
+                record = f"{words}(?P<value>[-+.0-9eE]+) *{re.escape(number.unit)}"
+                yield name, {"record": record, "unit": number.unit, "better": "higher"}
 
 
 def _read(path: Path, system: System) -> Run | None:
