@@ -1,7 +1,6 @@
 """Running nodes on this machine: what comes back, what is written, and that nothing is left."""
 
 import ast
-import fcntl
 import inspect
 import json
 import os
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from datetime import datetime
 from pathlib import Path
 
@@ -34,7 +32,6 @@ from pytest_dlperf.launch.remote_call import sent_modules, source_of
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
-from pytest_dlperf.node import folder as node_folder
 from pytest_dlperf.node import processes, supervisor
 
 pytestmark = pytest.mark.slow
@@ -604,48 +601,6 @@ def test_all_hosts_are_this_machine():
     launcher = LocalLauncher()
     assert launcher.resolve([THIS_MACHINE]) == (THIS_MACHINE,)
     assert launcher.command(THIS_MACHINE, ["a", "b c"]) == ["a", "b c"]
-
-
-def test_scratch_folders_of_killed_supervisors_are_removed_by_the_next_run(tmp_path):
-    """Their supervisor and the one that looks after it may both have been killed."""
-    # On a disk that several hosts see the lock of another may not be seen from here.
-    hosts = [*[os.uname().nodename] * 3, "another-host"]
-    names = [f"pytest-dlperf-{uuid.uuid4().hex[:12]}-0-{host}" for host in hosts]
-    names[1] += ".new"  # as before its lock
-    old, new, taken, other = (Path("/tmp", name) for name in names)  # noqa: S108 - where they lie
-    for folder in (old, new, taken, other):
-        folder.mkdir()
-        (folder / "checkpoint").touch()
-    lock = os.open(taken, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        # The kernel alone sets when a folder was last changed: the supervisor's clock runs ahead.
-        source = Path(node_folder.__file__).read_text(encoding="utf-8")
-        ahead = tmp_path / "folder.py"
-        ahead.write_text(source.replace("_STALE_S = 60.0", "_STALE_S = -1.0"), encoding="utf-8")
-        with pytest.MonkeyPatch.context() as patch:
-            assert run(nodes(tmp_path / "first", python(""))).succeeded
-            assert new.exists()
-            patch.setattr(node_folder, "__file__", str(ahead))
-            assert run(nodes(tmp_path / "second", python(""))).succeeded
-        assert (old.exists(), new.exists()) == (False, False)
-        assert (taken.exists(), other.exists()) == (True, True)
-    finally:
-        os.close(lock)
-        for folder in (old, new, taken, other):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def test_a_scratch_folder_is_removed_also_where_it_may_not_be_written(tmp_path):
-    code = (
-        "import os, sys; print(sys.argv[1], flush=True); os.chdir(sys.argv[1])\n"
-        "os.mkdir('d'); open('d/file', 'w').close(); os.chmod('d', 0o555)"
-    )
-    spec = LaunchSpec(command=python(code, "{scratch_directory}"), devices=Devices.CPU)
-    case = Case.from_id("pytorch-resnet18-fp32-b8-1n1g")
-    log = tmp_path / "run_1.log"
-    assert run_spec(spec, case, Window(warmup_steps=1, measured_steps=1), log).succeeded
-    assert not Path(log.read_text().strip()).exists()
 
 
 def test_what_is_mounted_in_a_scratch_folder_is_left_and_told(tmp_path):

@@ -389,9 +389,7 @@ def test_an_unknown_placeholder_is_named_with_its_place_and_what_may_be_meant(en
 @pytest.mark.parametrize(
     "placeholder",
     [
-        *("{}", "{0}", "{model!r}", "{model:>9}", "{case.model}", "{ steps}", "{1+steps}"),
-        *("{steps+}", "{steps+1+1}", "{steps^2}", "{steps+-1}", "{steps+run+1}", "{steps*1e9}"),
-        "{steps+1234567890123456}",
+        *("{}", "{model!r}", "{case.model}", "{ steps}", "{1+steps}", "{steps+1+1}", "{steps*1e9}"),
     ],
 )
 def test_only_names_and_one_step_of_arithmetic_are_placeholders(placeholder):
@@ -409,17 +407,10 @@ def test_a_single_brace_is_pointed_at(argument, brace, position):
     assert repr(brace * 2) in problem
 
 
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        (LaunchSpec(command=()), "names no program"),
-        (LaunchSpec(command=("", "x")), "names no program"),
-        (LaunchSpec(command=("{extra_arguments}",)), "names no program"),
-    ],
-)
-def test_what_no_process_could_be_started_with_is_a_problem(entry, message):
-    (problem,) = messages(entry)
-    assert message in problem
+def test_what_no_process_could_be_started_with_is_a_problem():
+    for command in ((), ("", "x"), ("{extra_arguments}",)):
+        (problem,) = messages(LaunchSpec(command=command))
+        assert "names no program" in problem
 
 
 @pytest.mark.parametrize("name", ["nodes", "env"])

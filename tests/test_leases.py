@@ -63,56 +63,6 @@ with open(log, "a", buffering=1) as lines:
             lines.write(f"{time.monotonic_ns()}\\n")
 """
 
-# Kills a copy of itself in front of its first, its second, … operation on files of the pool, while
-# it has leased one host; after each the other hosts have to be free and that one must not be.
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from pytest_dlperf.launch.hosts import parse_hosts
-from pytest_dlperf.launch.leases import HostPool
-
-signal.alarm(120)
-folder = sys.argv[1]
-pool = HostPool(Path(folder))
-a, b, c = parse_hosts("a,b,c", place="test")
-left = None
-
-class Waits(Exception): pass
-
-def waits(text):
-    raise Waits(text)
-
-def hook(event, arguments):
-    global left
-    if left is None or event not in {"os.mkdir", "os.chmod", "open", "fcntl.flock"}:
-        return
-    left -= 1
-    if left < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(hook)
-with pool.leased([c], 1):
-    for step in range(1000):
-        child = os.fork()
-        if child == 0:
-            left = step
-            with pool.leased([a, b], 2):
-                pass
-            os._exit(0)
-        status = os.waitpid(child, 0)[1]
-        with pool.leased([a, b], 2, on_wait=waits):
-            pass
-        try:
-            with pool.leased([c], 1, on_wait=waits):
-                raise SystemExit("a held host was given away")
-        except Waits:
-            pass
-        if os.waitstatus_to_exitcode(status) == 0:
-            break
-        assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL, status
-print(step)
-"""
-
 
 def hosts_of(text):
     return parse_hosts(text, place="test")
@@ -322,8 +272,8 @@ def test_who_has_waited_long_enough_is_told_who_holds_the_hosts(folder, party):
     behind.says("got")
 
 
-@pytest.mark.parametrize("content", [b"", bytes(range(256)), b"\n" * 100])
-def test_a_lock_whose_holder_is_not_legible_holds_all_the_same(folder, party, content):
+def test_a_lock_whose_holder_is_not_legible_holds_all_the_same(folder, party):
+    content = bytes(range(256))
     holder = party("a")
     holder.says("got")
     (folder / "a.lock").write_bytes(content)
@@ -334,14 +284,6 @@ def test_a_lock_whose_holder_is_not_legible_holds_all_the_same(folder, party, co
     assert behind.says("waits").partition(": ")[2].strip()
     holder.release()
     waiting.says("got")
-
-
-def test_a_kill_in_front_of_any_file_operation_leaves_no_host_behind(folder):
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, folder], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 8
 
 
 def crowd(folder, log, names, times, *how):

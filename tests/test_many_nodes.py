@@ -3,7 +3,6 @@
 import resource
 
 import pytest
-from growth import calls_of
 from launches import nodes_with
 
 from pytest_dlperf.config.launch_spec import LaunchSpec
@@ -12,9 +11,7 @@ from pytest_dlperf.launch import gang
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
-from pytest_dlperf.launch.node_progress import once_all
-from pytest_dlperf.launch.plan import Node, plan_run
-from pytest_dlperf.launch.record import Record
+from pytest_dlperf.launch.plan import plan_run
 from pytest_dlperf.launch.remote_call import allow_connections, sent_program, source_of
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.case import Case
@@ -30,19 +27,6 @@ def test_a_program_fits_into_the_pipe_that_it_is_sent_through():
     for program in (supervisor, remains, probe):
         _, sent = sent_program("python3", source_of(program))
         assert len(sent) < PIPE_BYTES / 2
-
-
-def test_what_is_true_of_some_is_not_looked_at_again():
-    looked_at = []
-
-    def is_so(number):
-        looked_at.append(number)
-        return number != 3
-
-    all_are = once_all([1, 2, 3, 4, 5], is_so)
-    assert not all_are()
-    assert not all_are()
-    assert looked_at == [5, 4, 3, 3]
 
 
 @pytest.fixture
@@ -120,30 +104,3 @@ def test_what_is_true_of_many_hosts_is_said_once(tmp_path, monkeypatch):
     named = f"hosts {', '.join(host.name for host in hosts)}: "
     assert f"{named}its supervisor" in outcome.error
     assert outcome.error.count("gpu") == len(hosts) * outcome.error.count(named)
-
-
-def recorded(count, folder):
-    """What is about to be written of a run whose commands have a list of all nodes each."""
-    nodes = [
-        Node(
-            host=Host(name=f"gpu{number}", address=f"10.0.{number >> 8}.{number & 255}"),
-            port=29500,
-            first_port=20000,
-            device_ids=tuple(range(8)),
-            folder="/run/of/ours",
-        )
-        for number in range(count)
-    ]
-    folder.mkdir()
-    record = Record("ssh", planned(nodes, folder), 60.0)
-    record.path.parent.mkdir()
-    return record
-
-
-def test_what_all_nodes_are_given_is_masked_once(tmp_path):
-    """Its length grows with the nodes, and to mask it for each of them would be their square."""
-    recorded(2, tmp_path / "first").write(None)  # it imports the rules
-    few, many = recorded(50, tmp_path / "few"), recorded(200, tmp_path / "many")
-
-    assert calls_of(lambda: many.write(None)) < 5 * calls_of(lambda: few.write(None))
-    assert many.path.stat().st_size > 8 * few.path.stat().st_size

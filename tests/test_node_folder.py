@@ -121,9 +121,3 @@ def test_a_folder_is_removed_as_soon_as_its_lock_is_free(tmp_path):
     os.close(made_folder(str(folders[2]), {}))
     assert [folder.exists() for folder in (*folders, new)] == [False, True, True, True]
     os.close(locks[1])
-
-
-def test_a_folder_that_is_there_is_another_s(tmp_path):
-    (tmp_path / NAME).mkdir()
-    with pytest.raises(FileExistsError):
-        made_folder(str(tmp_path / NAME), {})

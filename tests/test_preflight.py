@@ -8,7 +8,6 @@ import sys
 import time
 
 import pytest
-from clusters.requirements import command
 from trainers import SYSTEM, TinySystem
 
 from pytest_dlperf.launch import preflight
@@ -24,16 +23,6 @@ OLD_THERE = """\
 version=new
 case "$SSH_CONNECTION" in *" {host} "*) version=old ;; esac
 PYTHONPATH={folder}/$version exec {python} "$@"
-"""
-
-# A Python that does not see a folder on one host, as if another disk were mounted there.
-NOT_MOUNTED_THERE = """\
-#!/bin/sh
-case "$SSH_CONNECTION" in
-*" {host} "*)
-    exec unshare --mount -- sh -c 'mount -t tmpfs none {folder} && exec "$@"' sh {python} "$@" ;;
-esac
-exec {python} "$@"
 """
 
 
@@ -72,16 +61,6 @@ def host_notes(result):
     return dict(found)
 
 
-@pytest.fixture
-def mountable():
-    """Skip where no process may have mounts of its own."""
-    tried = subprocess.run(
-        [command("unshare"), "--mount", "--", "true"], capture_output=True, check=False
-    )
-    if tried.returncode != 0 and os.environ.get("CI") != "true":
-        pytest.skip("needs the right to mount file systems: run the tests as root")
-
-
 def test_each_fault_is_said_once_and_cases_go_where_there_is_none(suite, over_ssh, workers):
     """One host is down, on one the framework is older; the two others are fit."""
     down, old, *fit = over_ssh.names
@@ -113,31 +92,6 @@ def test_each_fault_is_said_once_and_cases_go_where_there_is_none(suite, over_ss
         ]
     )
     result.stdout.no_fnmatch_line("*the test itself failed*")
-
-
-@pytest.mark.usefixtures("mountable")
-def test_a_folder_that_is_not_on_a_host_is_a_fault_of_that_host(suite, over_ssh):
-    without, *fit = over_ssh.names
-    disk = suite.path / "disk"
-    (disk / "data").mkdir(parents=True)
-    text = NOT_MOUNTED_THERE.format(host=without, folder=disk, python=sys.executable)
-    cluster(suite, python=str(program(suite.path / "python", text)))
-    tiny = TinySystem(
-        suite,
-        topologies=["3n1g", "4n1g"],
-        launch=[
-            f'variables: {{data: {{meaning: records, kind: folder, default: "{disk}/data"}}}}',
-            'working_directory: "{data}"',
-        ],
-    )
-
-    result = suite.run("-k", "throughput and tiny", *ONCE)
-
-    assert counted(result) == {"passed": 1, "failed": 1}
-    assert {line.split()[3] for line in tiny.hosts()} == set(fit)
-    notes = host_notes(result)
-    assert set(notes) == {without}
-    assert notes[without].startswith(f"data: there is no folder '{disk}/data'")
 
 
 def test_a_python_that_is_not_there_is_a_fault(suite, over_ssh):

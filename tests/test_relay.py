@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import json
 import os
 import pty
-import resource
 import select
 import signal
 import socket
@@ -38,7 +36,7 @@ FLOOD = "import os\nwhile True: os.write(1, b'x' * 9999 + b'\\n')"
 class Supervised:
     """A supervisor by itself, whose program's output goes to ``target``."""
 
-    def __init__(self, target, code, timeout_s=LONG_S, limit_bytes=None):
+    def __init__(self, target, code, timeout_s=LONG_S):
         program, sent = sent_program(sys.executable, source_of(supervisor), str(timeout_s), MARKER)
         self.process = subprocess.Popen(
             program,
@@ -47,8 +45,6 @@ class Supervised:
             stderr=target,
             start_new_session=True,
         )
-        if limit_bytes is not None:
-            resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
         self._rest = b""
         self.reports: list[dict[str, Any]] = []
         order = {
@@ -97,8 +93,8 @@ class Supervised:
 
 
 @contextmanager
-def supervised(target, code, timeout_s=LONG_S, limit_bytes=None):
-    found = Supervised(target, code, timeout_s, limit_bytes)
+def supervised(target, code, timeout_s=LONG_S):
+    found = Supervised(target, code, timeout_s)
     try:
         yield found
     finally:
@@ -131,17 +127,6 @@ def test_all_that_is_printed_is_there_before_the_end_is_told(tmp_path, name):
         assert run.finish() == (137 if code else 0)
     ends = [end for told in run.said("arrivals") for end, *_ in told]
     assert (ends[-1:] or [0]) == [len(PRINTED[name])]
-
-
-def test_output_that_cannot_be_written_is_told_as_lost(tmp_path):
-    """As on a disk that fails, or where files may only be so large."""
-    log = tmp_path / "log"
-    code = "import sys; sys.stdin.read(); print('x' * 5000, flush=True); print('y', flush=True)"
-    with log.open("wb") as file, supervised(file.fileno(), code, limit_bytes=1000) as run:
-        run.wait_for("ended")
-        run.finish()
-    assert log.read_bytes() == b"x" * 1000
-    assert run.said("lost")[-1] == os.strerror(errno.EFBIG)
 
 
 def test_what_outlives_the_program_prints_on(tmp_path):
