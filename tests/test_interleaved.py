@@ -160,8 +160,8 @@ def take(folder, suite):
         )
 
     shared = Measuring(None, Path(folder))
-    assert shared.once(Measurement, CASES[0], lambda: one(1.0)) == one(1.0)
-    assert shared.once(InterleavedRuns, CASES[0], run).control == one(3.0)
+    assert shared.once("runs", Measurement, CASES[0], lambda: one(1.0)) == one(1.0)
+    assert shared.once("interleaved", InterleavedRuns, CASES[0], run).control == one(3.0)
 
 
 def test_the_processes_of_a_session_share_one(tmp_path):

@@ -284,12 +284,6 @@ class Companion(Struct, frozen=True, kw_only=True):
     """Whether its loss explains that of the case."""
 
 
-class Companions(Struct, frozen=True):
-    """The companions of one case, in the order in which they are declared."""
-
-    found: tuple[Companion, ...]
-
-
 class Explanation(Struct, frozen=True, kw_only=True):
     """Since when a number that did not simply pass is as it is, and what differs.
 

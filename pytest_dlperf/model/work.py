@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 from enum import Enum, StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final, Self
 
 from msgspec import Meta, Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 LAYOUT_PATTERN: Final = r"(?:tp|pp|cp|ep)[0-9]+(?:_(?:tp|pp|cp|ep)[0-9]+)*"
 WORK_PATTERN: Final = rf"g?b[1-9][0-9]*(?:-s[1-9][0-9]*)?(?:-{LAYOUT_PATTERN})?"
@@ -243,41 +239,35 @@ class TimeKind(Enum):
 class Timing(StrEnum):
     """The time on a record; the values name the pattern's groups."""
 
-    SECONDS = "seconds"
-    MILLISECONDS = "milliseconds"
-    SECONDS_PER_STEP = "seconds_per_step"
-    SAMPLES_PER_SECOND = "samples_per_second"
-    TOKENS_PER_SECOND = "tokens_per_second"
-    STEPS_PER_SECOND = "steps_per_second"
-    TIMESTAMP = "timestamp"
+    _value_: str
+
+    SECONDS = "seconds", TimeKind.DURATION
+    MILLISECONDS = "milliseconds", TimeKind.DURATION
+    SECONDS_PER_STEP = "seconds_per_step", TimeKind.DURATION
+    SAMPLES_PER_SECOND = "samples_per_second", TimeKind.RATE
+    TOKENS_PER_SECOND = "tokens_per_second", TimeKind.RATE
+    STEPS_PER_SECOND = "steps_per_second", TimeKind.RATE
+    TIMESTAMP = "timestamp", TimeKind.MOMENT
     """A date and a time, also with AM and PM, a time alone, or seconds since any moment."""
-    EPOCH_MILLISECONDS = "epoch_milliseconds"
+    EPOCH_MILLISECONDS = "epoch_milliseconds", TimeKind.MOMENT
     """Milliseconds since 1970."""
-    ELAPSED_SECONDS = "elapsed_seconds"
+    ELAPSED_SECONDS = "elapsed_seconds", TimeKind.MOMENT
     """Since the run began, also as ``1:02:03``."""
-    ELAPSED_MILLISECONDS = "elapsed_milliseconds"
-    ARRIVAL = "arrival"
+    ELAPSED_MILLISECONDS = "elapsed_milliseconds", TimeKind.MOMENT
+    ARRIVAL = "arrival", TimeKind.MOMENT
     """No group: the time at which the supervisor had the record."""
 
-    @property
-    def kind(self) -> TimeKind:
-        """What the printed number is."""
-        return _KINDS[self]
+    kind: TimeKind
+    """What the printed number is."""
+
+    def __new__(cls, name: str, kind: TimeKind) -> Self:
+        """Make a row of the table above."""
+        timing = str.__new__(cls, name)
+        timing._value_ = name
+        timing.kind = kind
+        return timing
 
 
-_KINDS: Final[Mapping[Timing, TimeKind]] = {
-    Timing.SECONDS: TimeKind.DURATION,
-    Timing.MILLISECONDS: TimeKind.DURATION,
-    Timing.SECONDS_PER_STEP: TimeKind.DURATION,
-    Timing.SAMPLES_PER_SECOND: TimeKind.RATE,
-    Timing.TOKENS_PER_SECOND: TimeKind.RATE,
-    Timing.STEPS_PER_SECOND: TimeKind.RATE,
-    Timing.TIMESTAMP: TimeKind.MOMENT,
-    Timing.EPOCH_MILLISECONDS: TimeKind.MOMENT,
-    Timing.ELAPSED_SECONDS: TimeKind.MOMENT,
-    Timing.ELAPSED_MILLISECONDS: TimeKind.MOMENT,
-    Timing.ARRIVAL: TimeKind.MOMENT,
-}
 TIMING_GROUPS: Final = tuple(timing.value for timing in Timing if timing is not Timing.ARRIVAL)
 
 

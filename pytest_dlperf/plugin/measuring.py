@@ -24,7 +24,7 @@ from pytest_dlperf.model.errors import (
     DlperfError,
     UsageError,
 )
-from pytest_dlperf.model.judgement import Companion, Companions
+from pytest_dlperf.model.judgement import Companion
 from pytest_dlperf.model.measurement import (
     Estimator,
     FixedRepeats,
@@ -71,7 +71,7 @@ class Measuring:
         self.launcher: LaunchMeasurer | None = None
         """What launches cases; ``None`` with logs."""
         self._folder = folder
-        self._taken: dict[tuple[str, str], Any] = {}
+        self._taken: dict[str, Any] = {}
         self._cases: dict[str, Case] = {}
         self._metrics: dict[str, set[str]] = {}
         """Metrics to be judged, by case."""
@@ -117,13 +117,13 @@ class Measuring:
         at_least = ADDED_RUNS if adds_runs and may_extend else None
         return repeats_for(accepted, terms, at_least=at_least)
 
-    def once(self, kind: type[T], case_id: str, take: Callable[[], T]) -> T:
-        """Return the result of this kind for a case, taken now if there is none."""
-        key = kind.__name__, case_id
-        if key not in self._taken:
-            # No kind's name has a dot, and no case's: two files never have one name.
-            self._taken[key] = shared_once(self._folder, f"{case_id}.{kind.__name__}", kind, take)
-        taken: T = self._taken[key]
+    def once(self, what: str, kind: type[T], case_id: str, take: Callable[[], T]) -> T:
+        """Return what there is of this kind for a case, taken now if there is none."""
+        # Neither has a dot: two files never have one name.
+        name = f"{case_id}.{what}"
+        if name not in self._taken:
+            self._taken[name] = shared_once(self._folder, name, kind, take)
+        taken: T = self._taken[name]
         return taken
 
     def measure(self, case: Case) -> Measurement:
@@ -136,7 +136,7 @@ class Measuring:
         if self.suite.settings.records_baselines and (doubts := system.doubts):
             raise UsageError("\n".join(map(str, doubts)))
         self._cases[case.id] = case
-        return self.once(Measurement, case.id, lambda: self._take(case))
+        return self.once("runs", Measurement, case.id, lambda: self._take(case))
 
     def _take(self, case: Case) -> Measurement:
         if self.launcher is None:
@@ -253,6 +253,7 @@ class Measuring:
         taken_on = measurement.fingerprint
         try:
             taken = self.once(
+                "interleaved",
                 InterleavedRuns,
                 measurement.case_id,
                 lambda: launcher.interleaved(
@@ -275,13 +276,13 @@ class Measuring:
         probes = self._probes(case, with_companions=True)
         if not probes:
             return ()
-        return self.once(
-            Companions,
+        found: tuple[Companion, ...] = self.once(
+            "companions",
+            tuple[Companion, ...],
             case.id,
-            lambda: Companions(
-                tuple(self._companion(launcher, probe, measurement) for probe in probes)
-            ),
-        ).found
+            lambda: tuple(self._companion(launcher, probe, measurement) for probe in probes),
+        )
+        return found
 
     def _companion(self, launcher: LaunchMeasurer, probe: Case, of: Measurement) -> Companion:
         system = self.suite.systems[probe.system]
