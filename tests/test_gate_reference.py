@@ -248,7 +248,7 @@ def test_what_a_number_takes_that_scatters_is_told():
     assert needed is not None
     assert needed > 1
     told = remedy_for_scatter(replace(TIME, unit="s"), seconds)
-    [amount] = re.findall(r"tolerance: \{at_least: ([0-9.]+) s\}", told)
+    [amount] = re.findall(r"tolerance_at_least: ([0-9.]+) s", told)
     assert 2.0 * needed <= float(amount) <= 2.2 * needed
     # Nor does it suggest 0 where the runs of a metric with a tiny tolerance differ at all.
     assert "tolerance_percent: 0.0" in remedy_for_scatter(METRIC, [1e5, 1e5, 1e5 + 1, 1e5, 1e5])

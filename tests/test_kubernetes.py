@@ -9,7 +9,7 @@ from clusters.processes import wait_until
 from msgspec.structs import replace
 from trainers import TinySystem
 
-from pytest_dlperf.config.kubernetes import Kubernetes, Volume
+from pytest_dlperf.config.cluster import Kubernetes, Volume
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.launch.allocations import HostRequest
 from pytest_dlperf.launch.kubernetes import KubernetesAllocator, read_template

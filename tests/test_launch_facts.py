@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from trainers import CASES, SYSTEM, TinySystem, checkout, measurer
 
-from pytest_dlperf.config.kubernetes import Kubernetes
+from pytest_dlperf.config.cluster import Kubernetes
 from pytest_dlperf.config.launch_variables import resolve
 from pytest_dlperf.config.settings import Setting
 from pytest_dlperf.config.systems import load_systems

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
 
-from pytest_dlperf.config.kubernetes import Kubernetes
 from pytest_dlperf.config.options import LOCAL_CLUSTER
 from pytest_dlperf.config.parts import Part, Precision, Scalar, SomeOf, Text, doc
 from pytest_dlperf.config.settings import Setting, Vars, settings_of
@@ -57,6 +56,51 @@ MACHINE_HELP: Final = (
 ESTIMATOR_HELP: Final = (
     "How throughput is computed from a log. Numbers of different estimators are never compared."
 )
+
+
+class Volume(Part, frozen=True, kw_only=True):
+    """What is at a path of pods: a claim, a folder of the node, or memory."""
+
+    claim: Annotated[Text | None, doc("The PersistentVolumeClaim of this name.")] = None
+    host_path: Annotated[Text | None, doc("This folder of the node.")] = None
+    memory: Annotated[Scalar | None, doc("Memory, up to so much: 16Gi.")] = None
+
+    def __post_init__(self) -> None:
+        """Refuse a volume of two kinds, or of none.
+
+        Raises:
+            ValueError: It is one.
+        """
+        if [self.claim, self.host_path, self.memory].count(None) != 2:  # noqa: PLR2004 - one of three
+            raise ValueError("a volume is one of a claim, a host_path or memory")
+
+
+class Kubernetes(Part, frozen=True, kw_only=True):
+    """Where pods run, and what they get."""
+
+    context: Annotated[
+        Text | None, doc("The context of the kubeconfig; default: the current one.")
+    ] = None
+    namespace: Annotated[Text | None, doc("Where pods run; default: that of the context.")] = None
+    template: Annotated[
+        Text | None,
+        doc("A manifest of a Job to begin with, beside cluster.yaml."),
+    ] = None
+    image: Annotated[
+        Text | None,
+        doc("The image of the trainers; container.image of a system goes before it."),
+    ] = None
+    device: Annotated[Text, doc("The resource that a device is.")] = "nvidia.com/gpu"
+    resources: Annotated[
+        dict[str, Scalar], doc("What a node's pod asks for beside devices, as limits.")
+    ] = {}
+    volumes: Annotated[dict[str, Volume], doc("What pods find where, by path.")] = {}
+    node_selector: Annotated[
+        dict[str, Scalar], doc("Labels of the nodes that pods may run on.")
+    ] = {}
+    service_account: Annotated[Text | None, doc("The service account of pods.")] = None
+    image_pull_secrets: Annotated[SomeOf[Text], doc("Secrets by which images are pulled.")] = ()
+    queue: Annotated[Text | None, doc("The local queue of Kueue that pods wait in.")] = None
 
 
 class _Machines(Part, frozen=True, kw_only=True):
@@ -154,11 +198,11 @@ def find_cluster(baselines_directory: Path, name: str) -> Cluster:
         YamlError: Its ``cluster.yaml`` has mistakes.
     """
     files = baselines_directory.glob(f"*/{CLUSTER_FILE}")
-    known = sorted({LOCAL_CLUSTER, *(file.parent.name for file in files)})
-    if name not in known:
+    names = sorted({LOCAL_CLUSTER, *(file.parent.name for file in files)})
+    if name not in names:
         raise UnknownClusterError(
             f"there is no cluster {name!r} below {baselines_directory}; "
-            f"there are: {', '.join(known)}. A new one begins with a file "
+            f"there are: {', '.join(names)}. A new one begins with a file "
             f"{baselines_directory / name / CLUSTER_FILE} that says 'estimator: steady'"
         )
     file = baselines_directory / name / CLUSTER_FILE
@@ -213,8 +257,8 @@ class _Peak(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def published_peak(device: str | None, precision: str) -> float | None:
     """Look up what one device can do without sparsity, in TFLOP/s; ``None`` if not listed."""
-    found = (row.peaks for row in _peaks() if re.fullmatch(row.device, device or ""))
-    return next(found, {}).get(precision)
+    rows = (row.peaks for row in _peaks() if re.fullmatch(row.device, device or ""))
+    return next(rows, {}).get(precision)
 
 
 @cache

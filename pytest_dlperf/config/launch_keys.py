@@ -25,7 +25,7 @@ from pytest_dlperf.config.parts import (
 from pytest_dlperf.config.settings import SlurmKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 
 class Devices(StrEnum):
@@ -135,18 +135,18 @@ class Server(Part, frozen=True, kw_only=True):
     ] = None
     ready_limit_s: Annotated[Seconds, doc("Seconds until it has to be ready.")] = 600.0
 
-    def problems(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """List what is wrong with it, by key path."""
+    def __post_init__(self) -> None:
+        """Refuse a server of which nobody could tell when it is ready.
+
+        Raises:
+            ValueError: It is one.
+        """
         if (self.ready_line is None) is (self.ready_address is None):
-            yield (
-                ("launch", "server"),
-                "needs one of 'ready_line' and 'ready_address', and not both",
-            )
+            raise ValueError("needs one of 'ready_line' and 'ready_address', and not both")
         try:
             re.compile(self.ready_line or "")
         except re.error as error:
-            message = f"{self.ready_line!r} is not a regular expression: {error}"
-            yield ("launch", "server", "ready_line"), message
+            raise ValueError(f"ready_line is not a regular expression: {error}") from error
 
 
 STARTS: Final[Mapping[str, tuple[str | ConditionalArguments, ...]]] = {

@@ -85,17 +85,12 @@ class LaunchSpec(Launch, frozen=True, kw_only=True):
         for name, variable in self.variables.items():
             if problem := variable.problem(variable.default or ""):
                 yield ("launch", "variables", name, "default"), problem
-        yield from self.server.problems() if self.server is not None else ()
         for path, text, _ in self.templates():
             # Values are put in once, so they cannot hold each other.
-            known = (
-                *FIELDS,
-                *self.axes,
-                *self.variables,
-                *(() if "values" in path else self.values),
-            )
+            others = () if "values" in path else self.values
+            allowed = (*FIELDS, *self.axes, *self.variables, *others)
             if not (text == EXTRA_ARGUMENTS and path[1] in STARTS):
-                yield from ((path, message) for message in template_problems(text, known))
+                yield from ((path, message) for message in template_problems(text, allowed))
 
     def _start_problems(self) -> Iterator[tuple[Path, str]]:
         places = (ARGUMENTS, EXTRA_ARGUMENTS)
@@ -114,10 +109,8 @@ class LaunchSpec(Launch, frozen=True, kw_only=True):
         values = self._chosen_values(used, case)
         for name in self.values:
             if name in used and name not in values:
-                yield (
-                    ("launch", "values", name),
-                    f"has no choice for {case.id}; a last one without 'when' is for all others",
-                )
+                message = f"has no choice for {case.id}; a last one without 'when' is for all"
+                yield ("launch", "values", name), message
         if not next((text for path, text in templates if path == _COMMAND), None):
             yield _COMMAND, f"names no program for {case.id}"
         fields = case_fields(case)
@@ -259,10 +252,10 @@ def launch_of(
 ) -> LaunchSpec:
     """Make a launch of what a system file says; report what is wrong with it and with its cases."""
     variables = {
-        name: replace(one, default=_beside(file, name, one.default))
-        if one.default and one.kind.is_path
-        else one
-        for name, one in keys.variables.items()
+        name: replace(variable, default=_beside(file, name, variable.default))
+        if variable.default and variable.kind.is_path
+        else variable
+        for name, variable in keys.variables.items()
     }
     around = {SLURM: keys.slurm.set_keys(), CONTAINER: keys.container.set_keys()}
     spec = LaunchSpec(
@@ -283,8 +276,8 @@ def launch_of(
         problems += _never_held(file, spec, cases)
     if not problems:
         # What speedups are taken over is launched as well, declared or not.
-        taken = (case for one in cases for case in (one, one.is_scaled and one.reference))
-        launched = dict.fromkeys(case for case in taken if case)
+        references = (case.reference for case in cases if case.is_scaled)
+        launched = dict.fromkeys(case for case in (*cases, *references) if case)
         problems = [problem for case in launched for problem in spec.case_problems(case)]
     for path, message in problems:
         file.error(path, message)
@@ -309,7 +302,7 @@ def _never_held(
         if file.file_of(path) != file.file:
             continue
         for option in condition.options:
-            others = [one for one in options if _DIGITS.sub("", one) != _DIGITS.sub("", option)]
+            others = [name for name in options if _DIGITS.sub("", name) != _DIGITS.sub("", option)]
             if option not in options and (near := nearest(option, others)):
                 yield path, f"no case has the option {option!r}{near}"
         for axis in condition.axes:

@@ -38,39 +38,13 @@ if TYPE_CHECKING:
     from pytest_dlperf.files.yamlfile import YamlFile
 
 _AXES: Final = (
-    "batch",
-    "batch_per_device",
-    "batch_per_replica",
-    "case",
-    "devices_per_node",
-    "framework",
-    "global_batch",
-    "layout",
-    "metric",
-    "model",
-    "nodes",
-    "option",
-    "options",
-    "parallel",
-    "precision",
-    "reference",
-    "reference_topology",
-    "sequence_length",
-    "system",
-    "topology",
+    *("batch", "batch_per_device", "batch_per_replica", "case", "devices_per_node", "framework"),
+    *("global_batch", "layout", "metric", "model", "nodes", "option", "options", "parallel"),
+    *("precision", "reference", "reference_topology", "sequence_length", "system", "topology"),
 )
 """Axes by which tests are selected; a metric of that name could not be told from them."""
 
 _AMOUNT: Final = re.compile(r"(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?) *(?P<unit>.*)")
-
-
-class Tolerance(Part, frozen=True, kw_only=True):
-    """How much worse a metric may be, in percent or in its unit."""
-
-    percent: Annotated[Percent | None, doc("As tolerance_percent.")] = None
-    at_least: Annotated[
-        Scalar | None, doc("A loss of so much passes, whatever its percentage: 2 s.")
-    ] = None
 
 
 class SanityKeys(Sanity, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -138,9 +112,8 @@ class MetricEntry(Part, frozen=True, kw_only=True):
         RuleName | None,
         doc("The rule that decides; default: what the baseline allows."),
     ] = None
-    tolerance: Annotated[
-        Tolerance | None,
-        doc("The same for numbers near zero, instead of tolerance_percent."),
+    tolerance_at_least: Annotated[
+        Scalar | None, doc("A loss of so much passes, whatever its percentage: 2 s.")
     ] = None
     sanity: Annotated[
         Literal["finite", "falls"] | SanityKeys | None,
@@ -152,19 +125,14 @@ class MetricEntry(Part, frozen=True, kw_only=True):
         """Return how much worse it may be, as a metric says it, in its unit.
 
         Raises:
-            ValueError: It is said twice, or in an unknown unit.
+            ValueError: The unit is unknown, or the amount is no number.
         """
-        said = Tolerance(percent=self.tolerance_percent)
-        if self.tolerance is not None:
-            if self.tolerance_percent is not None:
-                raise ValueError(
-                    "'tolerance' and 'tolerance_percent' say the same; give one of them"
-                )
-            said = self.tolerance
-        found = {} if said.percent is None else {"tolerance_percent": said.percent}
-        if said.at_least is not None:
-            found["tolerance_at_least"] = _amount(said.at_least, unit)
-        return found
+        tolerances = {}
+        if self.tolerance_percent is not None:
+            tolerances["tolerance_percent"] = self.tolerance_percent
+        if self.tolerance_at_least is not None:
+            tolerances["tolerance_at_least"] = _amount(self.tolerance_at_least, unit)
+        return tolerances
 
 
 def declared_metrics(
@@ -182,7 +150,7 @@ def declared_metrics(
     """
     if is_probe and not entries:
         file.error((), "a probe has metrics; name the numbers that it prints under 'metrics'")
-    found = {}
+    metrics = {}
     for name, entry in entries.items():
         try:
             if name in BUILTIN:
@@ -191,13 +159,13 @@ def declared_metrics(
                 continue
             _check_entry(name, entry, is_probe=is_probe)
             over = Over.RUN if is_probe else entry.over or Over.WINDOW
-            found[name] = _declared(name, entry, over, node)
+            metrics[name] = _declared(name, entry, over, node)
         except ValueError as error:
             file.error(("metrics", name), str(error))
-    for name, each in found.items():
-        if is_probe and each.has_step:
+    for name, metric in metrics.items():
+        if is_probe and metric.has_step:
             file.error(("metrics", name), _NO_STEPS)
-    return found
+    return metrics
 
 
 _NO_STEPS: Final = "a probe has no steps; leave out 'over: window' and the group 'step'"
@@ -206,10 +174,10 @@ _NO_STEPS: Final = "a probe has no steps; leave out 'over: window' and the group
 def _check_builtin(file: YamlFile, name: str, *, is_probe: bool) -> None:
     if is_probe:
         raise ValueError(f"{name} is of trainings; give the number of a probe a name of its own")
-    known = ["tolerance_percent", "rule", "judged", "tolerance"]
+    keys = ["tolerance_percent", "tolerance_at_least", "rule", "judged"]
     for key in file.value["metrics"][name]:
-        if key not in known:
-            file.unknown_key(("metrics", name, key), known)
+        if key not in keys:
+            file.unknown_key(("metrics", name, key), keys)
 
 
 def _check_entry(name: str, entry: MetricEntry, *, is_probe: bool) -> None:
@@ -243,24 +211,26 @@ def _check_entry(name: str, entry: MetricEntry, *, is_probe: bool) -> None:
 
 
 def _sanity(name: str, entry: MetricEntry) -> Sanity | None:
-    said = entry.sanity
-    if isinstance(said, str):
-        return Sanity(falls=said == "falls")
-    if said is None:
+    sanity = entry.sanity
+    if isinstance(sanity, str):
+        return Sanity(falls=sanity == "falls")
+    if sanity is None:
         return Sanity() if name == "loss" else None
-    return of_model(Sanity, said)
+    return of_model(Sanity, sanity)
 
 
 def _amount(text: str, unit: str) -> float:
     """Read a number with its unit, in ``unit``."""
-    found = _AMOUNT.fullmatch(text.strip())
+    match = _AMOUNT.fullmatch(text.strip())
     try:
-        number = float(found["number"]) if found else 0.0
+        number = float(match["number"]) if match else 0.0
     except ValueError:
         number = 0.0
-    if found is None or not 0 < number < math.inf:
-        raise ValueError(f"at_least: {text!r} is not a number above 0 with its unit, such as 2 s")
-    return number * unit_factor(found["unit"] or unit, unit)
+    if match is None or not 0 < number < math.inf:
+        raise ValueError(
+            f"tolerance_at_least: {text!r} is not a number above 0 with its unit, such as 2 s"
+        )
+    return number * unit_factor(match["unit"] or unit, unit)
 
 
 def _declared(name: str, entry: MetricEntry, over: Over, node: WhichNode) -> DeclaredMetric:
@@ -292,8 +262,8 @@ def _declared(name: str, entry: MetricEntry, over: Over, node: WhichNode) -> Dec
     return declared
 
 
-def _by_group(said: str | dict[str, str] | None) -> dict[str, str] | None:
-    return {"value": said} if isinstance(said, str) else said
+def _by_group(paths: str | dict[str, str] | None) -> dict[str, str] | None:
+    return {"value": paths} if isinstance(paths, str) else paths
 
 
 def metrics_of(

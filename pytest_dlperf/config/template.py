@@ -82,8 +82,6 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 _ARITHMETIC = re.compile(
     r"([A-Za-z_]\w*) ?([-+*/]) ?([0-9]{1,15}(?:\.[0-9]{1,15})?|[A-Za-z_]\w*)", re.ASCII
 )
-_LIKE: Final = 5
-"""Letters at the beginning that names have in common which are meant alike."""
 _MAY_BE_ZERO: Final = ("node_rank", "warmup_steps")
 
 
@@ -91,8 +89,8 @@ def case_fields(case: Case) -> dict[str, object]:
     """Return the fields that follow from the case; ``None`` for those that it has no value of."""
     if case.work is not None:
         return {name: value(case) for name, value in _CASE_FIELDS.items()}
-    found = {name: value(case) for name, value in _CASE_FIELDS.items() if name in _OF_EVERY_CASE}
-    return {**dict.fromkeys((*_CASE_FIELDS, *_OF_STEPS)), **found, **case.free_axes}
+    fields = {name: value(case) for name, value in _CASE_FIELDS.items() if name in _OF_EVERY_CASE}
+    return {**dict.fromkeys((*_CASE_FIELDS, *_OF_STEPS)), **fields, **case.free_axes}
 
 
 def fill(template: str, values: Mapping[str, object]) -> str:
@@ -111,16 +109,12 @@ def fill(template: str, values: Mapping[str, object]) -> str:
 @cache
 def names_in(template: str) -> frozenset[str]:
     """List the names that stand between braces."""
-    found: set[str] = set()
-    for match in _PLACEHOLDER.finditer(template):
-        inside = match[1]
-        if inside is not None:
-            found.update(_names(inside))
-    return frozenset(found)
+    insides = (match[1] for match in _PLACEHOLDER.finditer(template) if match[1] is not None)
+    return frozenset(name for inside in insides for name in _names(inside))
 
 
-def template_problems(template: str, known: Collection[str]) -> Iterator[str]:
-    """List all that is wrong with a template in which the names ``known`` may stand."""
+def template_problems(template: str, allowed: Collection[str]) -> Iterator[str]:
+    """List all that is wrong with a template in which the ``allowed`` names may stand."""
     for match in _PLACEHOLDER.finditer(template):
         inside = match[1]
         if inside is None:
@@ -132,8 +126,8 @@ def template_problems(template: str, known: Collection[str]) -> Iterator[str]:
             continue
         arithmetic = _ARITHMETIC.fullmatch(inside)
         for name in _names(inside):
-            if name not in known:
-                yield _unknown(template, match[0], name, known)
+            if name not in allowed:
+                yield _unknown(template, match[0], name, allowed)
             elif arithmetic is not None and FIELDS.get(name) is not int:
                 yield (
                     f"{template!r} reckons with {name!r} in {match[0]}; numbers are "
@@ -150,22 +144,21 @@ def _names(inside: str) -> tuple[str, ...]:
     arithmetic = _ARITHMETIC.fullmatch(inside)
     if arithmetic is None:
         return (inside,)
-    one, _, other = arithmetic.groups()
-    return (one,) if other[0].isdigit() else (one, other)
+    left, _, right = arithmetic.groups()
+    return (left,) if right[0].isdigit() else (left, right)
 
 
-def _unknown(template: str, placeholder: str, name: str, known: Collection[str]) -> str:
+def _unknown(template: str, placeholder: str, name: str, allowed: Collection[str]) -> str:
     if placeholder in (ARGUMENTS, EXTRA_ARGUMENTS):
         return (
             f"{template!r} has {placeholder} in it, which can only be an argument of its own "
             "in 'command'"
         )
-    near = difflib.get_close_matches(name, known, n=1)
-    near = near or [one for one in known if one[:_LIKE] == name[:_LIKE]]
-    meant = f"did you mean {' or '.join(f'{{{one}}}' for one in near)}? " if near else ""
+    near = difflib.get_close_matches(name, allowed, n=1)
+    meant = f"did you mean {{{near[0]}}}? " if near else ""
     return (
         f"{template!r} has the unknown placeholder {placeholder}; {meant}allowed are "
-        f"{', '.join(known)}"
+        f"{', '.join(allowed)}"
     )
 
 

@@ -141,7 +141,7 @@ def remedy_for_scatter(metric: Metric, runs: Sequence[float]) -> str:
         return remedy
     if metric.better is Better.LOWER and metric.source is not Source.RATIO:
         amount = f"{_rounded_up(needed * median(runs)):g} {metric.unit}".rstrip()
-        return f"{remedy}, such as 'tolerance: {{at_least: {amount}}}'"
+        return f"{remedy}, such as 'tolerance_at_least: {amount}'"
     return f"{remedy}, such as 'tolerance_percent: {_rounded_up(100 * needed):g}'"
 
 

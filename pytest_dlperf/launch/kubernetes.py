@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_dlperf.config.kubernetes import Kubernetes
+    from pytest_dlperf.config.cluster import Kubernetes
     from pytest_dlperf.config.launch_variables import LaunchVariables
     from pytest_dlperf.launch.allocations import HostRequest
 
