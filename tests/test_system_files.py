@@ -251,7 +251,7 @@ def test_a_case_may_say_its_global_batch_length_layout_and_reference(tmp_path):
          "and global_batch; found batch_per_replica and global_batch")),
         ("batch_per_replica: 2", "batch_per_device: 2",
          ("16: $.cases[1].batch_per_device: with 'parallel' a replica takes more than one device; "
-         "write batch_per_replica: 2, or all of it as global_batch")),
+         "write batch_per_replica, or all of it as global_batch")),
         ("    sequence_length: 8192\n", "",
          "15: $.cases[1]: throughput in tokens/s needs 'sequence_length' here"),
         ("flops_per_sample: 5e14", "flops_per_sample: 5e14\n    flops_per_token: 1e9",

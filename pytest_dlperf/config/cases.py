@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -126,12 +127,8 @@ class Entry(Flops, frozen=True, kw_only=True):
                     check_axis(name, value)
                 except ValueError as error:
                     yield ("axes", name), str(error)
-        given = [
-            name
-            for name in ("precision", "sequence_length", "parallel", "options")
-            if getattr(self, name)
-        ]
-        for key in (*given, *self.batches, *self.flops):
+        keys = ("precision", "sequence_length", "parallel", "options")
+        for key in (*filter(partial(getattr, self), keys), *self.batches, *self.flops):
             message = (
                 f"{key!r} is of trainings; this system has no 'window' and no 'unit', so it is a "
                 f"probe, which has 'axes: {{{key}: […]}}' for what differs between its cases"
@@ -153,15 +150,12 @@ class Entry(Flops, frozen=True, kw_only=True):
             yield (), "the key 'precision' is missing"
         batches = list(self.batches)
         if len(batches) != 1:
-            found = " and ".join(batches) or "none of them"
             allowed = "batch_per_device (batch_per_replica with 'parallel') and global_batch"
-            yield (), f"a case has one of {allowed}; found {found}"
+            written = " and ".join(batches) or "none of them"
+            yield (), f"a case has one of {allowed}; found {written}"
         if self.parallel and self.batch_per_device:
-            one, *others = many(self.batch_per_device)
-            said = f"[{one}, {', '.join(map(str, others))}]" if others else one
-            instead = f"batch_per_replica: {said}, or all of it as global_batch"
-            message = f"with 'parallel' a replica takes more than one device; write {instead}"
-            yield ("batch_per_device",), message
+            message = "with 'parallel' a replica takes more than one device; write "
+            yield ("batch_per_device",), f"{message}batch_per_replica, or all of it as global_batch"
 
 
 class Variant(Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ def is_trainer(name: str) -> bool:
 def comment_of(name: str) -> tuple[str, str]:
     """Split the comment of a system that ships: its text, and the example of a user's file."""
     lines = shipped_systems()[name].read_text(encoding="utf-8").splitlines()
-    comment = (line[1:].removeprefix(" ") for line in takewhile(lambda one: one[:1] == "#", lines))
+    comment = (line[1:].removeprefix(" ") for line in takewhile(lambda it: it[:1] == "#", lines))
     prose, _, example = "\n".join(comment).partition("\n\n  ")
     return prose, dedent(f"  {example}\n")
 

@@ -35,17 +35,17 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
     Raises:
         UsageError: A value is malformed, or two contradict each other; the message names them.
     """
-    read, places = {}, {}
+    values, places = {}, {}
     for name, declared in OPTIONS.items():
-        given = declared.given(config, environment)
-        read[name] = declared.value(given, config.rootpath)
-        if given:
-            places[name] = given[0].place
+        texts = declared.texts(config, environment)
+        values[name] = declared.value(texts, config.rootpath)
+        if texts:
+            places[name] = texts[0].place
     from pytest_dlperf.files.ci import find_engine, step_summary
 
     engine, summary = find_engine(environment), step_summary(environment)
     settings = Settings(
-        **read,
+        **values,
         places=places,
         in_allocation=bool(environment.get("SLURM_JOB_NODELIST")),
         step_summary=config.invocation_params.dir / summary if summary else None,
@@ -73,24 +73,23 @@ def join_host_files(arguments: list[str]) -> None:
 
 def misspelt_options(arguments: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield options that are none, and the one that each is like."""
-    known = [declared.flag for declared in OPTIONS.values()]
+    flags = [declared.flag for declared in OPTIONS.values()]
     for argument in arguments:
         flag = argument.partition("=")[0]
-        if flag.startswith("--dlperf-") and flag not in known:
+        if flag.startswith("--dlperf-") and flag not in flags:
             from difflib import get_close_matches
 
-            for meant in get_close_matches(flag, known, n=1):
+            for meant in get_close_matches(flag, flags, n=1):
                 yield flag, meant
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
-    options = filter(None, (one.variable for one in OPTIONS.values()))
-    known = {*_OF_RUNS, *options}
+    variables = {*_OF_RUNS, *(option.variable or "" for option in OPTIONS.values())}
     for name in sorted(environment):
-        if name.startswith(_PREFIX) and name not in known:
+        if name.startswith(_PREFIX) and name not in variables:
             from pytest_dlperf.files.mistakes import nearest
 
-            yield f"the environment variable {name} is unknown{nearest(name, known)}"
+            yield f"the environment variable {name} is unknown{nearest(name, variables)}"
 
 
 # ----------------------------------------------------------------- combinations of options

@@ -83,31 +83,31 @@ class Option(NamedTuple):
             kind: Any = "linelist" if self.many else "string"
             parser.addini(self.key, f"default of {self.flag}", type=kind, default=None)
 
-    def given(self, config: pytest.Config, environment: Mapping[str, str]) -> list[OptionText]:
+    def texts(self, config: pytest.Config, environment: Mapping[str, str]) -> list[OptionText]:
         """Look on the command line, then in the environment, then in the ini file."""
         # Paths in the environment start where the user is, like those of the command line.
         here = config.invocation_params.dir
-        found = config.getoption(self.key)
-        if found is not None:
-            texts = found if self.many else [str(found)]
+        value = config.getoption(self.key)
+        if value is not None:
+            texts = value if self.many else [str(value)]
             if not all(text.strip() for text in texts):
                 raise UsageError(f"{self.flag} is empty; give a value or leave it out")
             return [OptionText(text, self.flag, here) for text in texts]
         text = environment.get(self.variable, "").strip() if self.variable else ""
         if self.variable and text:
             return [OptionText(text, self.variable, here)]
-        found = (config.getini(self.key) if self.ini else None) or []
+        value = config.getini(self.key) if self.ini else None
         folder = config.inipath.parent if config.inipath is not None else config.rootpath
-        texts = found if self.many else [found] if found else []
+        texts = (value if self.many else [value]) if value else []
         return [OptionText(text, f"ini key {self.key}", folder) for text in texts]
 
-    def value(self, given: list[OptionText], root: Path) -> Any:
+    def value(self, texts: list[OptionText], root: Path) -> Any:
         """Read the texts, or else the default."""
-        if not given and self.default is not None:
-            given = [OptionText(self.default, "", root)]
+        if not texts and self.default is not None:
+            texts = [OptionText(self.default, "", root)]
         if self.many:
-            return tuple(self.read(one) for one in given)
-        return self.read(given[0]) if given else None
+            return tuple(map(self.read, texts))
+        return self.read(texts[0]) if texts else None
 
 
 option: Final[Any] = Option

@@ -73,6 +73,6 @@ def of_model(kind: type[S], keys: S) -> S:
     return kind(**asdict(keys))
 
 
-def many(given: T | tuple[T, ...]) -> tuple[T, ...]:
+def many(value: T | tuple[T, ...]) -> tuple[T, ...]:
     """Return the values of ``OneOrMore``."""
-    return given if isinstance(given, tuple) else (given,)
+    return value if isinstance(value, tuple) else (value,)

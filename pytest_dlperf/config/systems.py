@@ -109,7 +109,7 @@ class System(Struct, frozen=True, kw_only=True):
 
 def doubts_in(text: str, file: Path) -> tuple[Diagnostic, ...]:
     """List the numbers that the text of a system file marks with ``# ?``."""
-    found = []
+    doubts = []
     for number, line in enumerate(text.splitlines(), 1):
         # An expression may hold what looks like a mark.
         mark = _MARK.search(_QUOTED.sub(lambda quoted: "_" * len(quoted[0]), line))
@@ -119,8 +119,8 @@ def doubts_in(text: str, file: Path) -> tuple[Diagnostic, ...]:
                 f"{mark['key']} is in doubt: {why}; look at it, and take the mark away: no "
                 "baseline is recorded before"
             )
-            found.append(Diagnostic(place=f"{file}:{number}", message=message, is_error=False))
-    return tuple(found)
+            doubts.append(Diagnostic(place=f"{file}:{number}", message=message, is_error=False))
+    return tuple(doubts)
 
 
 def system_files(directories: Iterable[Path]) -> list[Path]:
@@ -162,7 +162,7 @@ def read_systems(
             problems += YamlError.at(file, message).diagnostics
             continue
         systems[system.id] = system
-    if not problems and any(one.needs or one.companions for one in systems.values()):
+    if not problems and any(system.needs or system.companions for system in systems.values()):
         problems += _unknown_probes(systems)
     return systems, problems
 
@@ -186,7 +186,7 @@ def _without_topology(case: Case) -> str:
 
 
 def _unknown_probes(systems: Mapping[str, System]) -> Iterator[Diagnostic]:
-    known = {
+    probes = {
         name
         for system in systems.values()
         if system.is_probe
@@ -196,9 +196,9 @@ def _unknown_probes(systems: Mapping[str, System]) -> Iterator[Diagnostic]:
         for key, names in (("needs", system.needs), ("companions", system.companions)):
             for name in names:
                 message = None
-                if name not in known or name == system.id:
+                if name not in probes or name == system.id:
                     message = f"no other system file declares the probe {name}"
-                    message += nearest(name, known - {system.id})
+                    message += nearest(name, probes - {system.id})
                 elif not any(probes_for(case, [name], systems) for case in system.cases):
                     message = f"{name} has none of the topologies of {system.id}"
                 if message is not None:
@@ -342,6 +342,6 @@ def _check_facts(file: YamlFile, said: str | Format | None, cases: Sequence[Case
     axes = cases[0].free_axes if cases else {}
     for name in () if said is None or isinstance(said, str) else said.facts:
         if name not in CASE_FACTS and name not in axes:
-            known = ", ".join((*axes, *CASE_FACTS))
-            message = f"{name!r} is not a fact of a case; those are {known}"
+            facts = ", ".join((*axes, *CASE_FACTS))
+            message = f"{name!r} is not a fact of a case; those are {facts}"
             file.error(("log", "format", "facts", name), message)

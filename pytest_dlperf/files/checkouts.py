@@ -52,10 +52,10 @@ def repository_at(
     remote: str | None, environment: Mapping[str, str] = os.environ
 ) -> Repository | None:
     """Return the repository that a remote's address leads to, if its forge is known."""
-    found = _REMOTE.fullmatch(remote or "")
-    if found is None:
+    match = _REMOTE.fullmatch(remote or "")
+    if match is None:
         return None
-    host = found["host"] or found["ssh"]
+    host = match["host"] or match["ssh"]
     base, commits = f"https://{host}", _PUBLIC_FORGES.get(host)
     for forge in filter(None, (engine.forge for engine in ENGINES)):
         server = _SERVER.fullmatch(environment.get(forge.server, ""))
@@ -63,12 +63,12 @@ def repository_at(
             base, commits = server[0].rstrip("/"), forge.commits
     if commits is None:
         return None
-    return Repository(address=f"{base}/{found['path'].strip('/')}", commits=commits)
+    return Repository(address=f"{base}/{match['path'].strip('/')}", commits=commits)
 
 
-def described(found: Mapping[str, Any]) -> Checkout:
+def described(report: Mapping[str, Any]) -> Checkout:
     """Describe a checkout by what was found where it lies (``node.checkouts``)."""
-    repository = repository_at(found.get("origin"))
+    repository = repository_at(report.get("origin"))
     return Checkout(
         commits=tuple(
             Commit(
@@ -78,8 +78,8 @@ def described(found: Mapping[str, Any]) -> Checkout:
                 title=title,
                 address=None if repository is None else repository.commit(name),
             )
-            for name, at, author, title in found.get("commits", ())
+            for name, at, author, title in report.get("commits", ())
         ),
         repository=repository,
-        folder=found.get("folder", ""),
+        folder=report.get("folder", ""),
     )

@@ -140,8 +140,8 @@ ENGINES: Final = (
 
 def find_engine(environment: Mapping[str, str] = os.environ) -> Engine | None:
     """Find the engine that runs this job; ``None`` outside a CI."""
-    given = (one for one in ENGINES if environment.get(one.mark, "") not in ("", "false"))
-    return next(given, None)
+    running = (it for it in ENGINES if environment.get(it.mark, "") not in ("", "false"))
+    return next(running, None)
 
 
 def is_scheduled(engine: Engine, environment: Mapping[str, str]) -> bool:
@@ -163,5 +163,5 @@ def ci_run_page(environment: Mapping[str, str] = os.environ) -> str | None:
 
 def step_summary(environment: Mapping[str, str]) -> str | None:
     """Return the file that the CI shows as the summary of the step."""
-    texts = (environment.get(one.step_summary, "").strip() for one in ENGINES)
+    texts = (environment.get(engine.step_summary, "").strip() for engine in ENGINES)
     return next(filter(None, texts), None)

@@ -61,7 +61,7 @@ def describe_actor(folder: Path, environment: Mapping[str, str] = os.environ) ->
     if engine is not None:
         if is_scheduled(engine, environment):
             return f"{engine.name}, scheduled"
-        named = filter(None, (_name(environment.get(one, "")) for one in engine.actors))
+        named = filter(None, (_name(environment.get(name, "")) for name in engine.actors))
         if actor := next(named, None):
             return f"{actor} ({engine.name})"
     # Else Git would make an address up from the names of account and host.

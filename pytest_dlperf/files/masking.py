@@ -166,8 +166,8 @@ def hide_variables(variables: Mapping[str, str]) -> dict[str, str]:
 def keep_quiet(values: Iterable[str]) -> None:
     """Have no message of this process say these values, or passwords in them."""
     for value in values:
-        passwords = (found["password"] or "" for found in _TOKEN.finditer(value))
-        _unspoken.update(one for one in (value, *passwords) if len(one) >= _MIN_LENGTH)
+        passwords = (token["password"] or "" for token in _TOKEN.finditer(value))
+        _unspoken.update(text for text in (value, *passwords) if len(text) >= _MIN_LENGTH)
 
 
 def unspoken() -> list[str]:
@@ -178,8 +178,8 @@ def unspoken() -> list[str]:
 def in_message(text: str) -> str:
     """Hide what this process was given, and tokens, in what a program or an error says."""
     inherited = (value for name, value in os.environ.items() if names_secret(name))
-    given = _unspoken.union(value for value in inherited if len(value) >= _MIN_LENGTH)
-    for value in sorted(given, key=len, reverse=True):
+    secret = _unspoken.union(value for value in inherited if len(value) >= _MIN_LENGTH)
+    for value in sorted(secret, key=len, reverse=True):
         text = text.replace(value, MASK).replace(value.replace("\\", "\\\\"), MASK)
     return _without(text, ())
 
@@ -191,15 +191,15 @@ def _is_secret(name: str, value: str) -> bool:
 def _named(text: str, *, is_script: bool = True) -> Iterator[tuple[int, int]]:
     """Find the values behind names of secrets; what is no script may be one assignment."""
     at = 0
-    while found := _NAMED.search(text, at):
-        at, name, is_apart = found.end("name"), found["name"], found["set"] is None
-        if is_apart and name[0] != "-" and name.lower() != "bearer" and "," not in found["apart"]:
+    while match := _NAMED.search(text, at):
+        at, name, is_apart = match.end("name"), match["name"], match["set"] is None
+        if is_apart and name[0] != "-" and name.lower() != "bearer" and "," not in match["apart"]:
             continue
         if not names_secret(name):
             continue
-        if not (is_apart or is_script or found.start()):
-            span = found.end(), len(text)
-        elif value := _VALUE.match(text, found.end()):
+        if not (is_apart or is_script or match.start()):
+            span = match.end(), len(text)
+        elif value := _VALUE.match(text, match.end()):
             span = value.span()
         else:
             continue
@@ -215,4 +215,4 @@ def _without(text: str, spans: Iterable[tuple[int, int]]) -> str:
         keep_quiet([text[begin:end].strip("\"'\\ ")])
         shown += [text[at:begin], MASK]
         at = end
-    return _TOKEN.sub(lambda found: f"{found['user'] or ''}{MASK}", "".join([*shown, text[at:]]))
+    return _TOKEN.sub(lambda token: f"{token['user'] or ''}{MASK}", "".join([*shown, text[at:]]))

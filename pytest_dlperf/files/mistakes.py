@@ -170,8 +170,8 @@ class Rules:
         rule = self.whole(rule)
         if "anyOf" not in rule:
             yield rule
-        for one in rule.get("anyOf", ()):
-            yield from self.choices(one)
+        for choice in rule.get("anyOf", ()):
+            yield from self.choices(choice)
 
     def mapping_of(self, rule: dict[str, Any]) -> str:
         """Name the mapping of known keys that a rule is of; nothing if it is of none."""
@@ -185,28 +185,30 @@ class Rules:
         rule = self.root
         for step in path:
             below: list[dict[str, Any]] = []
-            for one in self.choices(rule):
+            for choice in self.choices(rule):
                 if isinstance(step, int):
-                    below.append(one.get("items", {}))
+                    below.append(choice.get("items", {}))
                 else:
-                    others = one.get("additionalProperties")
+                    others = choice.get("additionalProperties")
                     others = others if isinstance(others, dict) else {}
-                    below.append(one.get("properties", {}).get(step, others))
+                    below.append(choice.get("properties", {}).get(step, others))
             rule = next(filter(None, below), {})
         return self.whole(rule)
 
     def keys_at(self, path: Iterable[str | int]) -> list[str]:
         """List the keys of the mapping at a place."""
-        return [key for one in self.choices(self.at(path)) for key in one.get("properties", {})]
+        return [
+            key for choice in self.choices(self.at(path)) for key in choice.get("properties", {})
+        ]
 
     def names_at(self, path: Iterable[str | int]) -> dict[str, Any]:
         """Find the rule for the names of the mapping at a place."""
-        found = (one.get("propertyNames") for one in self.choices(self.at(path)))
-        return next(filter(None, found), {})
+        rules = (choice.get("propertyNames") for choice in self.choices(self.at(path)))
+        return next(filter(None, rules), {})
 
     def words_at(self, path: Iterable[str | int]) -> list[str]:
         """List the words that may stand at a place, where only some may."""
-        return [word for one in self.choices(self.at(path)) for word in one.get("enum", ())]
+        return [word for choice in self.choices(self.at(path)) for word in choice.get("enum", ())]
 
     def allowed(self, rule: dict[str, Any]) -> str:
         """Say what may stand where a rule holds."""
@@ -220,8 +222,8 @@ class Rules:
             return ", ".join(str(word) for word in rule["enum"])
         if "title" in rule and "properties" not in rule:
             return str(rule["title"])
-        found = rule.get("type", [])
-        types = [found] if isinstance(found, str) else found
+        kinds = rule.get("type", [])
+        types = [kinds] if isinstance(kinds, str) else kinds
         if types == SCALAR_TYPES:
             return "text"
         signs = [f"{sign} {rule[name]:,}" for name, sign in _BOUNDS.items() if name in rule]
@@ -235,14 +237,14 @@ def short(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
-def unknown_key(key: str, known: Iterable[str]) -> str:
+def unknown_key(key: str, names: Iterable[str]) -> str:
     """Say that a key is none of those that are known."""
-    names = list(known)
+    names = list(names)
     key = short(key)
     return f"unknown key {key!r}; allowed: {', '.join(names)}{nearest(key, names)}"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, names: Iterable[str]) -> str:
     """Return ``; did you mean …?`` if a known word is close, else the empty text."""
-    close = difflib.get_close_matches(short(word), list(known), n=1)
+    close = difflib.get_close_matches(short(word), list(names), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -117,11 +117,11 @@ class YamlFile:
                 self._error_at(node, path, "holds a NUL, which no program can be given")
             return None if node.tag == _NULL else node.value
         self._check_keys(node, path)
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for key, value in _pairs(node):
-            if key.id == "scalar" and key.value not in found:
-                found[key.value] = self._plain(value, (*path, key.value))
-        return found
+            if key.id == "scalar" and key.value not in values:
+                values[key.value] = self._plain(value, (*path, key.value))
+        return values
 
     def _check_keys(self, node: Any, path: tuple[Step, ...]) -> None:
         lines: dict[str, int] = {}
@@ -166,13 +166,13 @@ class YamlFile:
     def _node(self, path: Iterable[Step]) -> tuple[Path, Any, Any]:
         """Find the file, the key and the value at a place, or at the nearest one above it."""
         steps = tuple(path)
-        found = []
+        places = []
         for file, root in self._layers:
             depth, key, node = 0, root, root
             while depth < len(steps) and (below := self._below(node, steps[depth])):
                 depth, (key, node) = depth + 1, below
-            found.append((depth, (file, key, node)))
-        return max(found, key=itemgetter(0))[1]
+            places.append((depth, (file, key, node)))
+        return max(places, key=itemgetter(0))[1]
 
     def _below(self, node: Any, step: Step) -> tuple[Any, Any] | None:
         """Find a key and its value in a mapping, or an element of a list."""
@@ -225,12 +225,12 @@ class YamlFile:
         for place in () if may_be_empty else _nothing(value, path):
             self.error(place, self._said_nothing(place))
         try:
-            found = msgspec.convert(value, kind, strict=False)
+            converted = msgspec.convert(value, kind, strict=False)
         except msgspec.ValidationError:
             for place, message in mistakes_of(value, kind, path, private=self._private):
                 self.error(place, message)
         self.check()
-        return found
+        return converted
 
     def _at(self, path: tuple[Step, ...]) -> Any:
         value = self.value
@@ -238,9 +238,9 @@ class YamlFile:
             value = value[step]
         return value
 
-    def unknown_key(self, path: tuple[Step, ...], known: Iterable[str]) -> None:
-        """Report a key that is none of those that are known."""
-        self.error(path, unknown_key(str(path[-1]), known))
+    def unknown_key(self, path: tuple[Step, ...], keys: Iterable[str]) -> None:
+        """Report a key that is none of these."""
+        self.error(path, unknown_key(str(path[-1]), keys))
 
     def _said_nothing(self, place: tuple[Step, ...]) -> str:
         above = self._node(place[:-1])[2]
@@ -278,10 +278,10 @@ def _pairs(node: Any) -> list[tuple[Any, Any]]:
     seen = {id(node)}
     for key, value in pairs:
         if key.tag == _MERGE:
-            for one in value.value if value.id == "sequence" else [value]:
-                if one.id == "mapping" and id(one) not in seen:  # the first value of a key counts
-                    seen.add(id(one))
-                    pairs += one.value
+            for base in value.value if value.id == "sequence" else [value]:
+                if base.id == "mapping" and id(base) not in seen:  # the first value of a key counts
+                    seen.add(id(base))
+                    pairs += base.value
     return [pair for pair in pairs if pair[0].tag != _MERGE]
 
 
@@ -324,8 +324,8 @@ def _loader() -> Any:
     import yaml
 
     resolvers = {
-        first: [one for one in known if one[0] in (_NULL, _MERGE)]
-        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        first: [resolver for resolver in resolvers if resolver[0] in (_NULL, _MERGE)]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return type("Loader", (base,), {"yaml_implicit_resolvers": resolvers})
@@ -370,7 +370,7 @@ def content_lines(text: str) -> list[int]:
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     lines = lines_of(text)
-    found: set[int] = set()
+    content: set[int] = set()
     for token in yaml.scan(text, Loader=loader):
         start, end = int(token.start_mark.line), int(token.end_mark.line)
         if token.start_mark.index == token.end_mark.index:
@@ -379,15 +379,15 @@ def content_lines(text: str) -> list[int]:
         last = end if token.end_mark.column or end == start else end - 1
         while last > start and not lines[last].strip():
             last -= 1
-        found.update(range(start, last + 1))
-    return [line for line in sorted(found) if lines[line].strip()]
+        content.update(range(start, last + 1))
+    return [line for line in sorted(content) if lines[line].strip()]
 
 
 def _syntax_error(file: Path, text: str, error: Any) -> YamlError:
     mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark is not None else 1
     what = getattr(error, "problem", None) or str(error).splitlines()[0]
-    if any(re.match(r"\s*\t", one) for one in lines_of(text)[line - 1 : line]):
+    if any(re.match(r"\s*\t", text) for text in lines_of(text)[line - 1 : line]):
         what += "; indent by spaces, not by tabs"
     context = getattr(error, "context", None)
     message = f"not YAML: {f'{context}: ' if context else ''}{what}"

@@ -18,8 +18,8 @@ def schema_of(kind: Any) -> dict[str, Any]:
     Nothing behind a key is a mistake where only the default is nothing.
     """
     schema: dict[str, Any] = _with_scalars(msgspec.json.schema(kind))
-    for one in schema.get("$defs", {}).values():
-        for rule in one.get("properties", {}).values():
+    for definition in schema.get("$defs", {}).values():
+        for rule in definition.get("properties", {}).values():
             default = rule.pop("default", "")
             if default is None:
                 _without_null(rule)
@@ -30,10 +30,10 @@ def schema_of(kind: Any) -> dict[str, Any]:
 
 def _with_scalars(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_with_scalars(one) for one in schema]
+        return [_with_scalars(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    inner = {name: _with_scalars(one) for name, one in schema.items()}
+    inner = {name: _with_scalars(item) for name, item in schema.items()}
     if inner.get("format") == SCALAR:
         del inner["format"]
         inner["type"] = SCALAR_TYPES
@@ -41,7 +41,7 @@ def _with_scalars(schema: Any) -> Any:
 
 
 def _without_null(rule: dict[str, Any]) -> None:
-    choices = [one for one in rule.get("anyOf", ()) if one != {"type": "null"}]
+    choices = [choice for choice in rule.get("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) == 1:
         del rule["anyOf"]
         rule |= {**choices[0], **rule}
@@ -53,26 +53,28 @@ def loosened(schema: dict[str, Any], key: str) -> dict[str, Any]:
     """Allow a file with a key to leave out any other one, and to have nothing behind it."""
     loose = json.loads(json.dumps(schema).replace('"#/$defs/', '"#/$defs/partial '))
     definitions = loose.pop("$defs")
-    for one in definitions.values():
-        one.pop("required", None)
-        for below in (one.get("properties", {}), one):
-            for name in below if below is not one else ("additionalProperties",):
+    for definition in definitions.values():
+        definition.pop("required", None)
+        for below in (definition.get("properties", {}), definition):
+            for name in below if below is not definition else ("additionalProperties",):
                 if isinstance(below.get(name), dict):
                     below[name] = _or_nothing(below[name])
     return {
         "if": {"required": [key]},
         "then": loose,
-        "else": {name: one for name, one in schema.items() if name != "$defs"},
+        "else": {name: item for name, item in schema.items() if name != "$defs"},
         "$defs": {
             **schema["$defs"],
-            **{f"partial {name}": one for name, one in definitions.items()},
+            **{f"partial {name}": item for name, item in definitions.items()},
         },
     }
 
 
 def _or_nothing(rule: dict[str, Any]) -> dict[str, Any]:
-    said: dict[str, Any] = {name: rule[name] for name in ("description", "default") if name in rule}
-    others = {name: one for name, one in rule.items() if name not in said}
+    texts: dict[str, Any] = {
+        name: rule[name] for name in ("description", "default") if name in rule
+    }
+    others = {name: item for name, item in rule.items() if name not in texts}
     if isinstance(others.get("additionalProperties"), dict):
         others["additionalProperties"] = _or_nothing(others["additionalProperties"])
-    return {**said, "anyOf": [others, {"type": "null"}]}
+    return {**texts, "anyOf": [others, {"type": "null"}]}

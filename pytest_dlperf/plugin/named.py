@@ -43,7 +43,7 @@ def may_have_suite(config: pytest.Config) -> bool:
 def systems_directories(config: pytest.Config) -> tuple[Path, ...]:
     """Return the folders of system files, even if other settings are wrong."""
     declared = OPTIONS["systems_directories"]
-    found: tuple[Path, ...] = declared.value(declared.given(config, os.environ), config.rootpath)
+    found: tuple[Path, ...] = declared.value(declared.texts(config, os.environ), config.rootpath)
     return found
 
 
