@@ -75,7 +75,7 @@ def facts(known: MetricResult, tonight: str, *, case_id: str = "") -> Iterator[F
             Fact("differs", tuple(differences)),
             Fact("commits", tuple(words.commit_texts(explanation))),
         )
-    found.append(Fact("accepted", (_accepted(known, tonight),), Weight.USUAL))
+    found.append(Fact("accepted", tuple(filter(None, _accepted(known, tonight))), Weight.USUAL))
     if judgement is not None:
         found += _basis(judgement)
     yield from (fact for fact in found if any(fact.texts))
@@ -133,17 +133,16 @@ def _reason(judgement: Judgement, case_id: str) -> Text:
     return NOTHING
 
 
-def _accepted(known: MetricResult, tonight: str) -> Text:
+def _accepted(known: MetricResult, tonight: str) -> Iterator[Text]:
     """Say the accepted number where tonight was held against another, and who accepted it."""
     judgement, baseline = known.judgement, known.accepted
     if judgement is not None and judgement.accepted is None:
-        return NOTHING  # it was compared with nothing
-    told, decision = NOTHING, judgement.decision if judgement else None
+        return  # it was compared with nothing
+    decision = judgement.decision if judgement else None
     if judgement and judgement.accepted and decision and decision.reference != judgement.accepted:
         amount = number(numbers.quantity(judgement.accepted, known.metric.unit))
-        told = join(": ", [amount, _how_far(judgement, judgement.accepted)])
-    by = words.accepted_by(baseline.acceptance if baseline else None, tonight)
-    return join("; ", [told, by])
+        yield join(": ", [amount, _how_far(judgement, judgement.accepted)])
+    yield words.accepted_by(baseline.acceptance if baseline else None, tonight)
 
 
 def _basis(judgement: Judgement) -> Iterator[Fact]:
