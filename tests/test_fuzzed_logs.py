@@ -25,7 +25,7 @@ def earlier(cls, log_format, window):
 
 tracks.Span.of = classmethod(earlier)
 import fuzz_logs
-fuzz_logs.main()
+sys.exit(fuzz_logs.main())
 """
 
 
@@ -38,10 +38,10 @@ def fuzz(*arguments):
     )
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_damaged_logs_do_not_fool_the_readers():
-    done = fuzz("--mutants", "6000", "--seed", "tests")
+    done = fuzz("--mutants", "2000", "--seed", "tests")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "other-trainer" in done.stdout
 
