@@ -85,8 +85,6 @@ class LogReport(Struct, frozen=True):
         elif not isinstance(form, str):
             shown = {key: one for key, one in form.items() if key != "facts"}
             yield from self._rows("format", written(shown))
-        for text in _caveats(head, found):
-            yield from self._rows("known", text)
         doubts += _doubts(found)
         for doubt in dict.fromkeys(doubts):
             yield from self._rows("unsure", doubt)
@@ -288,21 +286,6 @@ def _doubts(found: Identification) -> Iterator[str]:
         yield f"also on the line, and not taken: {', '.join(guessed.others)}"
     if found.trainer is not None and found.trainer.advice:
         yield found.trainer.advice
-
-
-def _caveats(head: HeadOfLog, found: Identification) -> Iterator[str]:
-    """Warn of numbers that are easily taken for something else."""
-    trainer = found.trainer or head.trainer()
-    kind = lines_of(head.clusters.repeated, found.system.log_format)
-    if trainer is None or kind is None:
-        return
-    line = kind.lines[-1]
-    log_format = found.system.log_format
-    for (begin, end), number in trainer.numbers_on(line):
-        if number.is_read_rightly(log_format, found.case):
-            continue
-        text = printable(line[begin:end].decode(errors="replace").strip(", "))
-        yield f"{text} is {number.meaning_in_words}; for the time of a step take {number.remedy}"
 
 
 def _some(values: Sequence[str]) -> str:
