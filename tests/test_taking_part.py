@@ -328,8 +328,9 @@ def test_a_fixture_asks(pytester, fixture, workers):
     foreign_project(pytester)
     pytester.makepyfile(test_ours=f"def test_ours({fixture}): pass")
     result = pytester.runpytest_subprocess("test_ours.py", *workers)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*planets.yaml:*not YAML*"])
+    codes = pytest.ExitCode
+    assert result.ret == (codes.TESTS_FAILED if workers else codes.USAGE_ERROR)
+    (result.stdout if workers else result.stderr).fnmatch_lines(["*planets.yaml:*not YAML*"])
     result.stderr.no_fnmatch_line("*Traceback*")
 
 
@@ -342,12 +343,13 @@ def test_mistakes_are_told_before_what_follows_from_them(suite):
     result.stderr.fnmatch_lines(["*own.yaml:1: $: the key 'model' is missing"])
 
 
-def test_other_tests_of_a_project_with_a_suite_leave_it_alone(suite):
+@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
+def test_other_tests_of_a_project_with_a_suite_leave_it_alone(suite, workers):
     """Neither mistakes in it nor reports of it, which would be empty, are their business."""
     suite.system_file("framework: tiny\n")
     suite.pytester.makeini("[pytest]\ndlperf_json = results.json\n")
     suite.pytester.makepyfile(test_unit="def test_it(): pass")
-    result = suite.pytester.runpytest_subprocess("test_unit.py")
+    result = suite.pytester.runpytest_subprocess("test_unit.py", *workers)
     result.assert_outcomes(passed=1)
     assert not (suite.path / "results.json").exists()
 

@@ -76,3 +76,10 @@ def test_sessions_of_one_allocation_take_turns(suite, slurm, monkeypatch):
     assert tiny.overlaps() == []
     assert Counter(line.split()[0] for line in tiny.hosts()) == {"3n1g": 6}
     assert "waiting: slurm has queued the run for node" in two.output
+
+
+def test_workers_tell_why_their_controller_could_not_start(suite):
+    (suite.path / "notes.txt").write_text("to do\n" * 100, encoding="utf-8")
+    result = suite.run("-k", "throughput and tiny", "-o", "dlperf_history=notes.txt", "-n2")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["ini key dlperf_history: *notes.txt *; move it away, *"])

@@ -72,7 +72,7 @@ def start(config: pytest.Config) -> DlperfSession:
         except UsageError as error:
             session.mistake = error
             if is_any_given(config):
-                session.end_collection()
+                session.tell_mistake()
         config.pluginmanager.register(session, _NAME)
     return session
 
@@ -89,6 +89,8 @@ def parametrize(metafunc: pytest.Metafunc, asked: AbstractSet[str]) -> None:
             return
         config.stash.setdefault(OWN_TESTS, []).append((definition.path, metafunc.function))
     session = start(config)
+    if session.mistake is not None and hasattr(config, "workerinput"):
+        raise not_collected(session.mistake)
     if METRIC_FIXTURE in asked and not fixtures:
         raise not_collected(
             f"{METRIC_FIXTURE} is a metric of a case: ask for {' or '.join(CASE_FIXTURES)} as well"
@@ -173,14 +175,23 @@ class DlperfSession:
 
     def end_collection(self) -> None:
         """Resume garbage collection, but not of the tests, which stay; end with a mistake."""
+        self._resume_gc()
+        # With workers, their tests tell it if they ask for cases.
+        if not (self._is_worker or self._config.pluginmanager.has_plugin("dsession")):
+            self.tell_mistake()
+
+    def tell_mistake(self) -> None:
+        """End the session if there is a mistake."""
+        if self.mistake is not None:
+            self._resume_gc()
+            with ending_session():
+                raise self.mistake
+
+    def _resume_gc(self) -> None:
         if self._gc_is_paused:
             self._gc_is_paused = False
             gc.freeze()
             gc.enable()
-        # A worker's tests have told it to the controller.
-        if self.mistake is not None and not self._is_worker:
-            with ending_session():
-                raise self.mistake
 
     @property
     def _runs_no_tests(self) -> bool:
@@ -280,8 +291,6 @@ class DlperfSession:
         """
         suite = self._suite
         if self.mistake is not None:
-            if self._is_worker:
-                raise not_collected(self.mistake)
             return []
         if suite is None or not suite.cases:
             folders = ", ".join(map(str, self._settings.systems_directories))
