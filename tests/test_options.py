@@ -170,6 +170,7 @@ def test_a_session_may_keep_no_history(project, none):
         (["--dlperf-reason=x"], "--dlperf-reason says why numbers are accepted; give --dlperf-upd"),
         (["--dlperf-update-baselines", "--dlperf-reason=TEXT"], "NCCL"),
         (["--dlperf-update-baselines", "--dlperf-reason=a\x07"], "has unprintable characters"),
+        (["--dlperf-metric=throughput,"], "'throughput,' is not a list of metrics; write names"),
         (["--dlperf-gate=sequential", "--dlperf-repeats=2"], "needs 3 runs at least, and 2 were"),
         (["--dlperf-dry-run", "--dlperf-logs=a=b"], "with --dlperf-logs nothing is; leave one"),
     ],
