@@ -34,11 +34,6 @@ class FileTail:
             file.skip()
         self._look_at = self._search_at = 0.0
 
-    @property
-    def wait_s(self) -> float:
-        """Seconds until the next look."""
-        return max(self._look_at - time.monotonic(), 0.0)
-
     def take(self, *, hurry: bool = False) -> bytes:
         """Give some lines that are new and have ended; nothing between two looks."""
         now = time.monotonic()
