@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import fields
 
-from pytest_dlperf.history.rows import text
 from pytest_dlperf.history.series import (
     RED,
     Finite,
@@ -152,7 +151,7 @@ def has_whole_session(history: History, cluster: str, since: datetime) -> bool:
 
     One that was interrupted is not whole, and one of the future had a wrong clock.
     """
-    ends = history.tuples(_WHOLE, tuple[Time], {"cluster": text(cluster)})
+    ends = history.tuples(_WHOLE, tuple[Time], {"cluster": cluster})
     latest = datetime.now().astimezone() + timedelta(hours=1)
     return any(since < parse_time(end) < latest for (end,) in ends)
 
@@ -257,11 +256,11 @@ def runs_of(history: History, measurements: Iterable[int]) -> dict[int, list[flo
 def _values(series: Series, until: float) -> dict[str, object]:
     return {
         "case_id": series.case_id,
-        "metric": text(series.metric),
-        "unit": text(series.unit),
+        "metric": series.metric,
+        "unit": series.unit,
         "better": series.better and series.better.value,
         "reference_topology": series.reference_topology,
-        "cluster": text(series.cluster),
+        "cluster": series.cluster,
         "estimator": series.estimator,
         "until": until,
     }

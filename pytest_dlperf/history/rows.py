@@ -45,14 +45,14 @@ def session_row(results: Results) -> Row:
     """Make the row of a session."""
     host = results.environment.get("host")
     return {
-        "uid": text(results.session),
-        "cluster": text(results.cluster),
+        "uid": results.session,
+        "cluster": results.cluster,
         "estimator": results.estimator.value,
-        "started": text(results.started),
+        "started": results.started,
         "began": seconds_of(results.started),
-        "ended": text(results.ended or results.started),
+        "ended": results.ended or results.started,
         "interrupted": int(results.interrupted),
-        "host": text(host) if isinstance(host, str) else None,
+        "host": host if isinstance(host, str) else None,
         "environment": json.dumps(results.environment, sort_keys=True, default=str),
     }
 
@@ -97,8 +97,8 @@ def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterat
         values = [run.metrics[key] for run in runs if key in run.metrics]
         ends = values if metric.ratio_of is None or found.median is None else [found.median]
         yield {
-            "metric": text(name),
-            "unit": text(metric.unit),
+            "metric": name,
+            "unit": metric.unit,
             "better": metric.better.value if metric.better else None,
             "reference_topology": None if metric.ratio_of is None else over,
             "median": found.median,
@@ -109,12 +109,12 @@ def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterat
             "run_values": json.dumps(values if metric.ratio_of is None else []),
             "counted": len(values),
             "broken": sum(run.status is not RunStatus.OK for run in runs),
-            "logs_digest": text(logs_digest),
+            "logs_digest": logs_digest,
             "accepted": accepted.accepted if accepted else None,
-            "accepted_at": text(acceptance.at) if acceptance else None,
-            "accepted_reason": text(acceptance.reason) if acceptance else None,
-            "accepted_by": text(acceptance.by) if acceptance else None,
-            "accepted_commit": text(acceptance.commit) if acceptance else None,
+            "accepted_at": acceptance.at if acceptance else None,
+            "accepted_reason": acceptance.reason if acceptance else None,
+            "accepted_by": acceptance.by if acceptance else None,
+            "accepted_commit": acceptance.commit if acceptance else None,
             "verdict": _verdict(result, found),
             "reference": decision.reference if decision else None,
             "difference_percent": decision.difference_percent if decision else None,
@@ -125,11 +125,6 @@ def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterat
 def of_reference(measured: Measurement) -> CaseResult:
     """Make the result of a case that was measured only as the reference of a speedup."""
     return CaseResult(case=Case.from_id(measured.case_id), measurement=measured)
-
-
-def text(value: str | None) -> str | None:
-    """Make a text storable: lone surrogates, as from broken logs, are escaped."""
-    return value if value is None else value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _verdict(result: CaseResult, found: MetricResult) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import date  # noqa: TC003 - msgspec reads the type of a column
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pytest_dlperf.history.rows import text
 from pytest_dlperf.history.series import Time  # noqa: TC001 - as above
 from pytest_dlperf.model.judgement import Note
 
@@ -52,7 +51,7 @@ def all_measured(history: History) -> list[Measured]:
 
 def note_on(history: History, *, cluster: str, case_id: str, metric: str) -> Note | None:
     """Return the last note on a metric of a case; ``None`` where there is none, or no longer."""
-    values = {"cluster": text(cluster), "case_id": case_id, "metric": text(metric)}
+    values = {"cluster": cluster, "case_id": case_id, "metric": metric}
     for row in history.tuples(_NOTE, _NoteRow, values):
         if row.text is not None and row.until is not None:
             return Note(text=row.text, until=row.until, by=row.made_by, at=row.made_at)
@@ -76,11 +75,12 @@ def make_note(  # noqa: PLR0913 - the columns, by name
         HistoryError: The database cannot be written.
     """
     row = {
-        "cluster": text(cluster),
-        "metric": text(metric),
-        "text": text(said),
+        "cluster": cluster,
+        "metric": metric,
+        # What was typed may be no text.
+        "text": said and said.encode("utf-8", "backslashreplace").decode("utf-8"),
         "until": until.isoformat() if until is not None else None,
-        "made_by": text(by),
+        "made_by": by,
         "made_at": at,
     }
     history.add_notes(case_ids, row)
