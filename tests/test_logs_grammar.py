@@ -370,3 +370,10 @@ def test_milliseconds_become_seconds_of_as_many_decimals():
     printed = (b"7", b"500", b"1,250.5")
     stamps = [stamp_of(Timing.ELAPSED_MILLISECONDS, text, 0) for text in printed]
     assert stamps == [b"0.007", b"0.500", b"1.2505"]
+
+
+def test_a_comma_in_a_step_s_time_is_refused_as_it_may_be_a_point(tmp_path):
+    result = run(
+        tmp_path, lambda k, *_: f"step {k} took 1,230 s", STEP + "took (?P<seconds>[0-9,]+)"
+    )
+    assert "'1,230'" in reason(result)

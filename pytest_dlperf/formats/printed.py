@@ -89,6 +89,12 @@ def step_seconds(log_format: LogFormat, text: bytes, offset: int, case: Case) ->
     timing = log_format.timing
     if timing.kind is TimeKind.RATE:
         return case.global_batch / _samples_per_second(log_format, text, offset, case)
+    if b"," in text and timing is not Timing.MILLISECONDS:
+        raise BrokenContractError(
+            f"the step's time is {shown(text)}, in which the comma may stand for a point or for "
+            "thousands; print a point",
+            offset=offset,
+        )
     seconds = amount(text, what="the step's time", offset=offset)
     return seconds / 1000 if timing is Timing.MILLISECONDS else seconds
 

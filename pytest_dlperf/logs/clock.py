@@ -164,6 +164,11 @@ class Clock:
         return self._last.nanoseconds - self._first.nanoseconds + self._days * _DAY
 
     @property
+    def decimals(self) -> int:
+        """How many digits of a second the latest stamp has."""
+        return 0 if self._last is None else self._last.decimals
+
+    @property
     def seconds(self) -> float:
         """From the first stamp to the latest, correctly rounded."""
         return self.nanoseconds / NANOSECONDS

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.logs.numbering import Mark
     from pytest_dlperf.logs.records import Record, RecordFinder
 
-_REACH: Final = 4 * 1024 * 1024
+_REACH: Final = 1024 * 1024
 _PIECE: Final = 256 * 1024
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.printed import step_seconds
-from pytest_dlperf.logs.clock import NANOSECONDS, WORTHLESS_ERROR, Clock, lags, parse, uncertain
+from pytest_dlperf.logs.clock import NANOSECONDS, WORTHLESS_ERROR, Clock, lags, uncertain
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.work import Covers, TimeKind
 
@@ -80,17 +80,18 @@ class TrackTimes:
     # ---------------------------------------------------------------- what is printed
 
     @cached_property
-    def _moments(self) -> list[int]:
-        """When each step had ended, in nanoseconds since the first.
+    def _stamps(self) -> tuple[list[int], int]:
+        """When each step had ended, in nanoseconds since the first; a stamp's decimals at most.
 
         Raises:
             BrokenContractError: A stamp is none, or time runs backwards.
         """
-        clock, moments = Clock(), []
+        clock, moments, decimals = Clock(), [], 0
         for step in self.steps:
             clock.read(*_last_of(step))
             moments.append(clock.nanoseconds)
-        return moments
+            decimals = max(decimals, clock.decimals)
+        return moments, decimals
 
     @cached_property
     def _by_rank(self) -> list[tuple[Step, list[float]]]:
@@ -225,7 +226,7 @@ class TrackTimes:
     def _by_stamps(self) -> Estimate:
         """Take times at which steps ended: those at the window's ends and around epochs count."""
         steps = self.steps
-        moments = self._moments  # time that runs backwards is told first
+        moments, decimals = self._stamps  # time that runs backwards is told first
         first, last = self._numbers
         self._track.check(first, last)
         if first == last:
@@ -249,16 +250,11 @@ class TrackTimes:
         # The last to begin is taken for the last to end.
         begins, ends = sorted(lags(steps[0].texts)), sorted(lags(steps[-1].texts))
         apart = agreement([passed + a - b for a, b in zip(begins, ends, strict=True)])
-        gaps, paused = self._gaps(moments)
+        gaps, paused = self._gaps(moments, decimals)
         estimate = self._made(counted, (passed + ahead) / NANOSECONDS, note, apart, gaps)
         return replace(estimate, paused=paused)
 
-    @property
-    def _decimals(self) -> int:
-        """How many digits of a second the stamps have."""
-        return max((parse(_last_of(step)[0]).decimals for step in self.steps), default=0)
-
-    def _gaps(self, moments: Sequence[int]) -> tuple[str | None, bool]:
+    def _gaps(self, moments: Sequence[int], decimals: int) -> tuple[str | None, bool]:
         """Note gaps between stamps that stand out, and say whether they are most of the window."""
         gaps = [
             (moments[at + 1] - moments[at], step.number - before.number, step.number)
@@ -266,7 +262,7 @@ class TrackTimes:
             if not step.turned
         ]
         whole, others = sum(passed for passed, *_ in gaps), sorted(gaps)[:-1]
-        grain = NANOSECONDS / 10**self._decimals
+        grain = NANOSECONDS / 10**decimals
         pace = sorted(passed / count for passed, count, _ in gaps)[(len(gaps) - 1) // 2]
         if pace <= grain and others:
             pace = sum(each[0] for each in others) / sum(each[1] for each in others)
@@ -310,12 +306,13 @@ class TrackTimes:
             )
         if not self._is_of_moments:
             return {step.number: max(each) for step, each in self._by_rank if not step.turned}
+        moments, decimals = self._stamps
         times = {
             step.number: (moment - before) / NANOSECONDS
-            for step, (before, moment) in zip(self.steps[1:], pairwise(self._moments), strict=True)
+            for step, (before, moment) in zip(self.steps[1:], pairwise(moments), strict=True)
             if not step.turned
         }
-        resolution = 10.0**-self._decimals
+        resolution = 10.0**-decimals
         if times and resolution > WORTHLESS_ERROR * statistics.median(list(times.values())):
             raise NoStepTimesError(
                 f"the stamps' resolution of {resolution:g} s is too coarse for single steps"
