@@ -104,7 +104,7 @@ def _number_of_hosts(config: pytest.Config) -> int:
     try:
         if not (settings_of(config).may_launch_on_hosts and may_have_suite(config)):
             return 0
-        from pytest_dlperf.plugin.session import number_of_hosts
+        from pytest_dlperf.plugin.launchers import number_of_hosts
 
         return number_of_hosts(config)
     except UsageError:

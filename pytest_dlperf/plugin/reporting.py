@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +14,6 @@ from pytest_dlperf.files.masking import keep_quiet, unspoken
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.results import CaseResult
-from pytest_dlperf.notices.notice import begin_all, lines_of, send_all
 from pytest_dlperf.plugin.cases import MEASURING, case_of, tests_of
 from pytest_dlperf.plugin.fixtures import (
     UNFIT_HOSTS,
@@ -26,15 +23,14 @@ from pytest_dlperf.plugin.fixtures import (
     result_of,
 )
 from pytest_dlperf.plugin.named import selects_tests
+from pytest_dlperf.plugin.notices import Notices, faults_of
 from pytest_dlperf.plugin.records import Explainer, SessionRecords, excused, failed, judged
-from pytest_dlperf.report.report import Note, Reports, TestStatus, fault
+from pytest_dlperf.report.report import Note, Reports, TestStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
-    from pytest_dlperf.config.options import Settings
     from pytest_dlperf.model.results import IgnoredLog
-    from pytest_dlperf.notices.notice import Notice, Notifier, Outcome
     from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.plugin.workers import SessionStart
     from pytest_dlperf.report.live import LiveReport
@@ -314,7 +310,7 @@ class Reporting:
             selects_tests=selects_tests(self._config),
         )
         self._notes += notes
-        results = replace(results, faults=_faults(self._notes))
+        results = replace(results, faults=faults_of(self._notes))
         file = self._settings.history_file
         self._night = night = night_of(results, file, may_read_logs=True)
         if self._explainer.fault is not None:
@@ -322,7 +318,7 @@ class Reporting:
             self._notes.append(Note(text))
         if self._reports is not None:
             self._reports.write(night, any_report=self._any_report)
-            faults = _faults(self._notes)
+            faults = faults_of(self._notes)
             if self._settings.json_file is not None and faults != results.faults:
                 # It was written first; what the others came to is known only now.
                 with suppress(OSError):
@@ -347,71 +343,6 @@ class Reporting:
         for line in lines:
             text = line.text if line.is_command else plain(line.text)
             terminalreporter.write_line(text, **dict.fromkeys(line.markup, True))
-
-
-def _faults(notes: Iterable[Note]) -> tuple[str, ...]:
-    from pytest_dlperf.results.file import encodable
-
-    return encodable(tuple(note.text for note in notes if note.is_bad))
-
-
-class Notices:
-    """The session's notifiers: none of their faults changes a verdict."""
-
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        """Collect the notifiers of options and of other plugins."""
-        from pytest_dlperf.notices.builtin import builtin_notifiers
-
-        of_others = config.hook.pytest_dlperf_notifiers(config=config)
-        self._settings = settings
-        self._notifiers: tuple[Notifier, ...] = (
-            *builtin_notifiers(settings.targets),
-            *chain.from_iterable(of_others),
-        )
-        self._noted: set[str] = set()
-        self._before: Any = None
-        """The handler of SIGTERM that ``begin`` replaced."""
-
-    def begin(self) -> Iterator[Note]:
-        """Announce the session; let SIGTERM end it like Ctrl-C, so that notices are sent."""
-        if not self._notifiers:
-            return
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            self._before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-        yield from self._notes(begin_all(self._notifiers))
-
-    def send(self, night: Night, notes: Iterable[Note]) -> Iterator[Note]:
-        """Send what the session has come to; bad ``notes`` fail the session too."""
-        if not self._notifiers:
-            return
-        faults = _faults(notes)
-        try:
-            yield from self._notes(send_all(self._notifiers, self._notice(night, faults)))
-        except Exception as error:  # noqa: BLE001 - a notice must not cost a session
-            yield Note(f"no notice could be written: {fault(error)}")
-        finally:
-            if self._before is not None:
-                signal.signal(signal.SIGTERM, self._before)
-
-    def _notice(self, night: Night, faults: Sequence[str]) -> Notice:
-        from pytest_dlperf.notices.brief import notice_of
-        from pytest_dlperf.notices.due import is_due
-
-        settings = self._settings
-        when, file = settings.notify_on, settings.history_file
-        return notice_of(
-            night,
-            faults=faults,
-            is_due=is_due(night.results, when, file, is_bad=bool(faults)),
-            page=str(settings.html_file) if settings.html_file else None,
-        )
-
-    def _notes(self, outcomes: list[Outcome]) -> Iterator[Note]:
-        for line in lines_of(outcomes):
-            if line not in self._noted:  # a fault at the start mostly comes again at the end
-                self._noted.add(line)
-                yield Note(line)
 
 
 def _skip_reason(report: pytest.TestReport) -> str:

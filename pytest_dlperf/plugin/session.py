@@ -29,6 +29,7 @@ from pytest_dlperf.plugin.cases import (
     sorted_for_packing,
     tests_of,
 )
+from pytest_dlperf.plugin.launchers import allocators_of, check_launcher_of, launchers_of
 from pytest_dlperf.plugin.named import (
     UNNAMED,
     is_in_named_folder,
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
 
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.files.session_folder import SessionFolder
-    from pytest_dlperf.launch.allocations import Allocator
-    from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.plugin.measuring import Measuring
     from pytest_dlperf.plugin.suite import Suite
@@ -213,7 +212,7 @@ class DlperfSession:
 
         if self._settings.log_sources:
             self._index = suite.index_logs()
-            self._check_launcher(suite)
+            check_launcher_of(self._config, suite)
             return measuring_from_logs(suite, self._index, self._shared_folder)
         if self._is_worker:
             end_with_controller()
@@ -224,24 +223,10 @@ class DlperfSession:
             suite,
             self._shared_folder,
             launchers=launchers_of(self._config, suite.cluster.python),
-            allocators=self._allocators(suite),
+            allocators=allocators_of(self._config, suite.cluster),
             say=live.say,
             show=live.show,
         )
-
-    def _allocators(self, suite: Suite) -> list[Allocator]:
-        hook = self._config.hook
-        allocators = hook.pytest_dlperf_allocators(config=self._config, cluster=suite.cluster)
-        return list(chain.from_iterable(allocators))
-
-    def _check_launcher(self, suite: Suite) -> None:
-        """Check the launcher's name, though logs need none."""
-        if self._settings.launcher is None:
-            return
-        from pytest_dlperf.launch.choosing import check_launcher
-
-        every = (*launchers_of(self._config, suite.cluster.python), *self._allocators(suite))
-        check_launcher(self._settings, [each.name for each in every])
 
     # ------------------------------------------------------- headers and progress
 
@@ -411,21 +396,3 @@ class DlperfSession:
                 f"--dlperf-metric: no test here is about {name}; one that asks for dlperf_metric is"
             )
             terminalreporter.write_line(plain(text), yellow=True)
-
-
-def number_of_hosts(config: pytest.Config) -> int:
-    """Count the hosts to launch on: 0 for this machine alone."""
-    from pytest_dlperf.launch.choosing import launcher_and_hosts
-
-    return len(launcher_and_hosts(settings_of(config), launchers_of(config))[1])
-
-
-def launchers_of(config: pytest.Config, python: str | None = None) -> list[Launcher]:
-    """Ask all plugins for their launchers; ``python`` is what the cluster has supervise runs."""
-    from pytest_dlperf.launch.launchers import DEFAULT_PYTHON
-
-    return list(
-        chain.from_iterable(
-            config.hook.pytest_dlperf_launchers(config=config, python=python or DEFAULT_PYTHON)
-        )
-    )

@@ -1,0 +1,83 @@
+"""Notices of a session: that it has begun, and what it has come to."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from pytest_dlperf.notices.brief import notice_of
+from pytest_dlperf.notices.builtin import builtin_notifiers
+from pytest_dlperf.notices.due import is_due
+from pytest_dlperf.notices.notice import begin_all, lines_of, send_all
+from pytest_dlperf.report.report import Note, fault
+from pytest_dlperf.results.file import encodable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pytest
+
+    from pytest_dlperf.config.options import Settings
+    from pytest_dlperf.notices.notice import Notice, Notifier, Outcome
+    from pytest_dlperf.report.session import Night
+
+
+class Notices:
+    """The session's notifiers: none of their faults changes a verdict."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        """Collect the notifiers of options and of other plugins."""
+        of_others = config.hook.pytest_dlperf_notifiers(config=config)
+        self._settings = settings
+        self._notifiers: tuple[Notifier, ...] = (
+            *builtin_notifiers(settings.targets),
+            *chain.from_iterable(of_others),
+        )
+        self._noted: set[str] = set()
+        self._before: Any = None
+        """The handler of SIGTERM that ``begin`` replaced."""
+
+    def begin(self) -> Iterator[Note]:
+        """Announce the session; let SIGTERM end it like Ctrl-C, so that notices are sent."""
+        if not self._notifiers:
+            return
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            self._before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        yield from self._notes(begin_all(self._notifiers))
+
+    def send(self, night: Night, notes: Iterable[Note]) -> Iterator[Note]:
+        """Send what the session has come to; bad ``notes`` fail the session too."""
+        if not self._notifiers:
+            return
+        faults = faults_of(notes)
+        try:
+            yield from self._notes(send_all(self._notifiers, self._notice(night, faults)))
+        except Exception as error:  # noqa: BLE001 - a notice must not cost a session
+            yield Note(f"no notice could be written: {fault(error)}")
+        finally:
+            if self._before is not None:
+                signal.signal(signal.SIGTERM, self._before)
+
+    def _notice(self, night: Night, faults: Sequence[str]) -> Notice:
+        settings = self._settings
+        when, file = settings.notify_on, settings.history_file
+        return notice_of(
+            night,
+            faults=faults,
+            is_due=is_due(night.results, when, file, is_bad=bool(faults)),
+            page=str(settings.html_file) if settings.html_file else None,
+        )
+
+    def _notes(self, outcomes: list[Outcome]) -> Iterator[Note]:
+        for line in lines_of(outcomes):
+            if line not in self._noted:  # a fault at the start mostly comes again at the end
+                self._noted.add(line)
+                yield Note(line)
+
+
+def faults_of(notes: Iterable[Note]) -> tuple[str, ...]:
+    """Return what failed the session beside its tests."""
+    return encodable(tuple(note.text for note in notes if note.is_bad))
