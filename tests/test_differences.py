@@ -1,7 +1,6 @@
 """What differs between the accepted number, the last good night and tonight, and in which order."""
 
 import pytest
-from growth import calls_of
 from msgspec.structs import replace
 
 from pytest_dlperf.model.command_lines import GIVEN, side_by_side
@@ -72,11 +71,6 @@ def test_sides_that_are_equal_or_unknown_do_not_differ():
             (*TRAIN[:3], "bench.py", *TRAIN[4:]), ("argument 1", "train.py", "bench.py"), id="word"
         ),
         pytest.param(
-            (*TRAIN[:3], "--standalone", *TRAIN[3:]),
-            ("--standalone", ABSENT, GIVEN),
-            id="a switch before a word",
-        ),
-        pytest.param(
             (*TRAIN, "-e", "NCCL_ALGO=Ring"), ("-e NCCL_ALGO", ABSENT, "Ring"), id="a pair"
         ),
         pytest.param((*TRAIN, "model.lr=-1e-3"), ("model.lr", ABSENT, "-1e-3"), id="an override"),
@@ -125,27 +119,6 @@ def test_of_ten_thousand_words_that_come_again_and_again_the_new_one_is_told():
     assert [one for one in found if len(set(one[1])) > 1] == [
         ("argument 5000", (before[5000], "new"))
     ]
-
-
-@pytest.mark.parametrize("others", [53, 47])
-def test_the_work_grows_with_the_words_of_a_line_and_no_faster(others):
-    """All pairs of equal words would be four times as many."""
-
-    def calls(words):
-        before = [f"word{(number * 7) % 53}" for number in range(words)]
-        after = [f"word{(number * 3) % others}" for number in range(words)]
-        return calls_of(lambda: list(side_by_side([before, after])))
-
-    assert calls(6000) < 2.5 * calls(3000)
-
-
-def test_words_keep_their_place_when_others_come_before_them():
-    lines = [("run", "data", "out"), ("run", "fast", "data", "out"), None]
-
-    found = dict(side_by_side(lines))
-
-    assert found["argument 1"] == (None, "fast", None)
-    assert ("out", "out", None) in found.values()
 
 
 def test_what_came_with_the_change_goes_before_what_differed_already():
