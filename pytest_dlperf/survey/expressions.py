@@ -143,6 +143,16 @@ def lines_of(kinds: Iterable[LineCluster], log_format: LogFormat) -> LineCluster
     return max(fitting, key=lambda kind: kind.count, default=None)
 
 
+def with_stamp(kinds: Iterable[LineCluster], record: str) -> str | None:
+    """Let an expression without a time take the fine time stamp that its lines begin with."""
+    pattern = re.compile(record.encode())
+    kind = next((each for each in kinds if pattern.search(each.lines[0])), None)
+    front = None if kind is None else next(iter(kind.columns()), None)
+    if front is None or not front.is_stamp or re.search(rb":[0-9]+[.,]", front.texts[0]) is None:
+        return None
+    return f"^{literal(front.before)}(?P<timestamp>{_class(front, '')}).*{record}"
+
+
 def metric_records(
     kinds: Iterable[LineCluster], log_format: LogFormat
 ) -> dict[str, dict[str, str]]:

@@ -74,7 +74,6 @@ class Guess(Struct, frozen=True, kw_only=True):
     """What ``log.format`` may say, the best first."""
     doubts: Mapping[str, str]
     """Questions, by the group or the key of the format that they are about."""
-    time: _Time
     count: int
     others: tuple[str, ...] = ()
     """What else could be the time, as the log calls it."""
@@ -194,7 +193,7 @@ def _guess(
     names = (name_of(columns[t.column]) or unit_of(columns[t.column]) for t in times[1:])
     others = tuple(dict.fromkeys(name or "the stamp" for name in names))
     formats = tuple({**form, **more} for form in forms)
-    return Guess(formats=formats, doubts=doubts, time=time, count=count, others=others)
+    return Guess(formats=formats, doubts=doubts, count=count, others=others)
 
 
 def _question(time: _Time, columns: Sequence[Column], interval: int) -> str:

@@ -22,7 +22,7 @@ from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.work import StepsIn, Timing, Work
 from pytest_dlperf.survey.case import case_of, known_of
-from pytest_dlperf.survey.expressions import metric_records, stated_facts
+from pytest_dlperf.survey.expressions import metric_records, stated_facts, with_stamp
 from pytest_dlperf.survey.first_system import Form, ShippedSystem, Starter
 from pytest_dlperf.survey.guess import guess_of_table, guesses
 
@@ -91,7 +91,7 @@ def identify(
         made = make(kind, log_format.name)
         if made is not None:
             return made
-    if trainer is not None and (made := _of_trainer(make, trainer)) is not None:
+    if trainer is not None and (made := _of_trainer(head, make, trainer)) is not None:
         return made
     table = guess_of_table(head.begin)
     guessed = guesses(head.clusters.repeated) if table is None else [table]
@@ -110,15 +110,20 @@ def identify(
         return fitting[0]
     # Many trainers show a bar beside their lines: it is taken where there is nothing else.
     bars = () if trainer is not None else trainers_in(head.clusters.examples)
-    return next(filter(None, (_of_trainer(make, each) for each in bars)), None)
+    return next(filter(None, (_of_trainer(head, make, each) for each in bars)), None)
 
 
 def _of_trainer(
-    make: Callable[..., Identification | None], trainer: Trainer
+    head: HeadOfLog, make: Callable[..., Identification | None], trainer: Trainer
 ) -> Identification | None:
     """Read a log as a known trainer's: by the system that ships, or else by a format."""
     kind = f"a log of {trainer.name}"
     forms: list[Form] = [trainer.own_format] if trainer.own_format else []
+    record = trainer.own_format.get("record", "")
+    # Without a time of its own, a line may begin with one.
+    if set(re.findall(r"\?P<(\w+)>", record)) == {"step"}:
+        stamped = with_stamp(head.clusters.repeated, record)
+        forms = [{**trainer.own_format, "record": stamped}, *forms] if stamped else forms
     if trainer.system in shipped_systems():
         forms.insert(0, ShippedSystem(trainer.system))
     return next(filter(None, (make(kind, form, trainer=trainer) for form in forms)), None)
