@@ -212,22 +212,22 @@ def find_cluster(baselines_directory: Path, name: str) -> Cluster:
 
 
 def _read_cluster(file: YamlFile, name: str) -> Cluster:
-    said = file.read(ClusterFile)
+    contents = file.read(ClusterFile)
     control = None
-    if said.control is not None:
+    if contents.control is not None:
         control = Control(
             settings=settings_of(file, ("control", "vars")),
-            description=said.control.description,
+            description=contents.control.description,
         )
-    settings = settings_of(file, ("vars",)) if said.vars else ()
+    settings = settings_of(file, ("vars",)) if contents.vars else ()
     file.check()
-    machines = {key: getattr(said, key) for key in _Machines.__struct_fields__}
+    machines = {key: getattr(contents, key) for key in _Machines.__struct_fields__}
     return Cluster(
         name=name,
         directory=file.file.parent,
         settings=settings,
         control=control,
-        machine=said.machine.set_keys(),
+        machine=contents.machine.set_keys(),
         **machines,
     )
 

@@ -58,7 +58,7 @@ class Condition(Part, frozen=True, kw_only=True):
             and _is_among(topology.devices_per_node, self.devices_per_node)
             and _is_among(topology.world_size, self.world_size)
             and _is_among(case.sequence_length or 0, self.sequence_length)
-            and all(case.free_axes.get(name) in many(said) for name, said in self.axes.items())
+            and all(case.free_axes.get(name) in many(values) for name, values in self.axes.items())
             and all(_is_among(getattr(case.layout, way), getattr(self, way)) for way in WAYS)
         )
 

@@ -74,9 +74,9 @@ def extended(own: YamlFile) -> YamlFile:
 def _replace_start(launch: Any, of_base: Any) -> None:
     """Have what a file starts replace what its base starts, by whichever key each says it."""
     if isinstance(launch, dict) and isinstance(of_base, dict):
-        said = [key for key in STARTS if launch.get(key) is not None]
-        for key in STARTS if said else ():
-            if key not in said:
+        starts = [key for key in STARTS if launch.get(key) is not None]
+        for key in STARTS if starts else ():
+            if key not in starts:
                 of_base.pop(key, None)
 
 

@@ -277,7 +277,7 @@ def metrics_of(
     for name, row in BUILTIN.items():
         entry, metric = entries.get(name), row.metric(unit)
         if entry is not None:
-            said: dict[str, Any] = {**entry.tolerances(metric.unit), "is_judged": entry.judged}
-            yield replace(metric, **said, **({"rule": entry.rule} if entry.rule else {}))
+            changes: dict[str, Any] = {**entry.tolerances(metric.unit), "is_judged": entry.judged}
+            yield replace(metric, **changes, **({"rule": entry.rule} if entry.rule else {}))
         elif row.needs is Needs.NOTHING or row.needs in available:
             yield metric

@@ -217,32 +217,32 @@ def system_of_text(text: str, file: Path, formats: Mapping[str, LogFormat]) -> S
 def _read_system(own: YamlFile, formats: Mapping[str, LogFormat]) -> System:
     file = extended(own)
     is_probe = _is_probe(file)
-    said = file.read(SystemFile)
-    node = WhichNode(said.log.node)
+    keys = file.read(SystemFile)
+    node = WhichNode(keys.log.node)
     try:
-        check_unit(said.unit or "")
+        check_unit(keys.unit or "")
     except ValueError as error:
         file.error(("unit",), str(error))
-    for number, mark in enumerate(said.marks):
+    for number, mark in enumerate(keys.marks):
         if mark in _TAKEN_MARKS or not mark.isidentifier():
             message = f"the marker {mark!r} cannot be a system's; use another name"
             file.error(("marks", number), message)
     cases = named_cases(
         file,
-        said.cases,
-        framework=said.framework,
-        model=said.model,
-        unit=said.unit,
-        flops=said,
+        keys.cases,
+        framework=keys.framework,
+        model=keys.model,
+        unit=keys.unit,
+        flops=keys,
     )
-    log_format = _log_format(file, said.log.format, formats, is_probe=is_probe)
-    _check_facts(file, said.log.format, cases)
+    log_format = _log_format(file, keys.log.format, formats, is_probe=is_probe)
+    _check_facts(file, keys.log.format, cases)
     has_flops = any(case.flops_per_sample is not None for case in cases)
-    if MFU in said.metrics and cases and not has_flops:
+    if MFU in keys.metrics and cases and not has_flops:
         message = "MFU needs flops_per_token or flops_per_sample, of the system or of a case"
         file.error(("metrics", MFU), message)
     declared = declared_metrics(
-        file, said.metrics, is_probe=is_probe, unit=said.unit or "", node=node
+        file, keys.metrics, is_probe=is_probe, unit=keys.unit or "", node=node
     )
     for name, each in declared.items() if log_format.renumbers else ():
         if each.has_step:
@@ -251,85 +251,85 @@ def _read_system(own: YamlFile, formats: Mapping[str, LogFormat]) -> System:
                 "the group 'step' does not number the steps here; without it, a number is "
                 "of the step on whose line it stands, or of the one before",
             )
-    launch = None if said.launch is None else launch_of(file, said.launch, cases, said.log.file)
+    launch = None if keys.launch is None else launch_of(file, keys.launch, cases, keys.log.file)
     file.check()
     ranks = log_format.ranks
     if launch is not None and launch.start_on is StartOn.HEAD and ranks is Ranks.LOCAL:
         ranks = Ranks.ALL  # all print into the head's log
     options = frozenset(option for case in cases for option in case.options)
     builtin: Iterable[Metric] = ()
-    if said.unit is not None:
+    if keys.unit is not None:
         available = {Needs.LAUNCH: launch is not None, Needs.FLOPS: has_flops}
-        builtin = metrics_of(said.unit, said.metrics, [n for n, has in available.items() if has])
+        builtin = metrics_of(keys.unit, keys.metrics, [n for n, has in available.items() if has])
     return System(
-        framework=said.framework,
-        model=said.model,
-        unit=said.unit or "",
-        log_name=said.log.name or said.framework,
+        framework=keys.framework,
+        model=keys.model,
+        unit=keys.unit or "",
+        log_name=keys.log.name or keys.framework,
         log_format=replace(log_format, options=options, ranks=ranks),
         log_node=node,
-        window=of_model(Window, said.window) if said.window else NO_WINDOW,
+        window=of_model(Window, keys.window) if keys.window else NO_WINDOW,
         cases=cases,
-        repeats=said.repeats,
-        tolerance_percent=said.tolerance_percent,
-        marks=said.marks,
+        repeats=keys.repeats,
+        tolerance_percent=keys.tolerance_percent,
+        marks=keys.marks,
         launch=launch,
         metrics=(*builtin, *(each.metric for each in declared.values())),
         declared=tuple(declared.values()),
-        needs=said.needs,
-        companions=said.companions,
-        resource=said.resource,
+        needs=keys.needs,
+        companions=keys.companions,
+        resource=keys.resource,
         file=file.file,
     )
 
 
 def _is_probe(file: YamlFile) -> bool:
     """Whether nothing of steps is there; where something is, report what a training lacks."""
-    said = file.value if isinstance(file.value, dict) else {}
-    log = said.get("log", {})
+    keys = file.value if isinstance(file.value, dict) else {}
+    log = keys.get("log", {})
     form = log.get("format") if isinstance(log, dict) else None
     has_format = form is not None and not (isinstance(form, dict) and [*form] == ["facts"])
-    if not (has_format or "unit" in said or "window" in said):
+    if not (has_format or "unit" in keys or "window" in keys):
         return True
     for key in ("unit", "log", "window"):
-        if key not in said:
+        if key not in keys:
             file.error((), f"the key {key!r} is missing")
     for key in ("name", "format"):
-        if "log" in said and isinstance(log, dict) and key not in log:
+        if "log" in keys and isinstance(log, dict) and key not in log:
             file.error(("log",), f"the key {key!r} is missing")
     return False
 
 
 def _log_format(
     file: YamlFile,
-    said: str | Format | None,
+    form: str | Format | None,
     formats: Mapping[str, LogFormat],
     *,
     is_probe: bool,
 ) -> LogFormat:
     place = ("log", "format")
-    if isinstance(said, str) and said not in formats:
+    if isinstance(form, str) and form not in formats:
         allowed = f"{', '.join(formats)}, or a mapping with 'record', 'json' or 'csv'"
-        file.error(place, f"found {said!r}; allowed: {allowed}{nearest(said, formats)}")
-    if said is None or isinstance(said, str):
-        return formats.get(said or "", NO_STEPS)
-    facts, options = to_builtins((said.facts, said.options))
-    step = said.step
+        file.error(place, f"found {form!r}; allowed: {allowed}{nearest(form, formats)}")
+    if form is None or isinstance(form, str):
+        return formats.get(form or "", NO_STEPS)
+    facts, options = to_builtins((form.facts, form.options))
+    step = form.step
     try:
         if is_probe:
             return replace(NO_STEPS, facts=declared_facts(facts, {}))
         return custom_format(
             file.file_of(place).stem,
-            record=said.record,
-            json=said.json,
-            csv=said.csv,
-            where=said.where,
-            first_step=said.first_step,
+            record=form.record,
+            json=form.json,
+            csv=form.csv,
+            where=form.where,
+            first_step=form.first_step,
             step_every=1 if step == "count" else None if step is None else step.every,
-            steps_in=said.steps_in,
-            ranks=said.ranks,
-            rate_scope=said.rate_scope,
-            covers=said.covers,
+            steps_in=form.steps_in,
+            ranks=form.ranks,
+            rate_scope=form.rate_scope,
+            covers=form.covers,
             facts=facts,
             options=options,
         )
@@ -338,9 +338,9 @@ def _log_format(
         return NO_STEPS
 
 
-def _check_facts(file: YamlFile, said: str | Format | None, cases: Sequence[Case]) -> None:
+def _check_facts(file: YamlFile, form: str | Format | None, cases: Sequence[Case]) -> None:
     axes = cases[0].free_axes if cases else {}
-    for name in () if said is None or isinstance(said, str) else said.facts:
+    for name in () if form is None or isinstance(form, str) else form.facts:
         if name not in CASE_FACTS and name not in axes:
             facts = ", ".join((*axes, *CASE_FACTS))
             message = f"{name!r} is not a fact of a case; those are {facts}"

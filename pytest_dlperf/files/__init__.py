@@ -1,1 +1,1 @@
-"""Disk access of all rooms: locks, whole files, YAML with line numbers."""
+"""Locks, whole files and YAML; facts of this machine, its CI and checkouts; what is public."""
