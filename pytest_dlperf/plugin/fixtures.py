@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from pytest_dlperf.gate.family import worst_first
+from pytest_dlperf.gate.verdicts import run_gate
 from pytest_dlperf.model.errors import (
     BrokenError,
     DlperfError,
@@ -18,6 +20,7 @@ from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT
 from pytest_dlperf.model.results import CaseResult, with_measurements
 from pytest_dlperf.plugin.cases import MEASURING, SUITE, case_of, outcome_of
 from pytest_dlperf.plugin.records import blamed, judged, judged_by_gate
+from pytest_dlperf.report.failure import fact_lines, headline, reason_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,9 +148,6 @@ class Gate:
             ValueError: The measurement is of another case than the test, the reference is not that
                 of its reference topology, or the case has no such metric.
         """
-        from pytest_dlperf.gate.family import worst_first
-        from pytest_dlperf.gate.verdicts import run_gate
-
         item = self._item
         about = case_and_metric(item)[0] if self._is_of_case else None
         measuring: Measuring = item.config.stash[MEASURING]
@@ -184,15 +184,11 @@ class Gate:
 
 def _in_a_line(judgement: Judgement, case_id: str) -> str:
     """Word a verdict without its explanation, which only the test's report has."""
-    from pytest_dlperf.report.failure import headline
-
     return str(headline(judgement, None, "", case_id=case_id))
 
 
 def _without_explanation(judgement: Judgement, case_id: str) -> str:
     """Word a verdict and the whole of its reason."""
-    from pytest_dlperf.report.failure import fact_lines, headline, reason_facts
-
     head = headline(judgement, None, "", case_id=case_id)
     facts = reason_facts(judgement, head, case_id=case_id)
     return "\n".join([str(head), *fact_lines(facts)])

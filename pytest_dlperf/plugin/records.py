@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Final, final
 
 from msgspec.structs import replace
 
+from pytest_dlperf.culprit.journal import found_since
 from pytest_dlperf.files.ci import ci_run_page
 from pytest_dlperf.gate.verdicts import excuse
 from pytest_dlperf.history.companions import weighed
+from pytest_dlperf.history.explaining import Subject, Tonight, explain
+from pytest_dlperf.history.nights import red_before
+from pytest_dlperf.history.rows import seconds_of
+from pytest_dlperf.history.series import Series
+from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.errors import DlperfError
 from pytest_dlperf.model.judgement import Explanation, Judgement, Verdict
@@ -25,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.gate.verdicts import GateResult
-    from pytest_dlperf.history.explaining import Subject, Tonight
-    from pytest_dlperf.history.store import History
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.judgement import Companion
@@ -129,7 +133,6 @@ class Explainer:
             judgements = self._not_as_before(result, judgements)
         if not judgements or self.fault is not None:
             return result
-        from pytest_dlperf.history.store import History, HistoryError
 
         file = self._suite.settings.history_file
         try:
@@ -152,8 +155,6 @@ class Explainer:
         return replace(result, explanations=explanations)
 
     def _read_red_before(self, history: History | None) -> set[tuple[str, str]]:
-        from pytest_dlperf.history.nights import red_before
-        from pytest_dlperf.history.rows import seconds_of
 
         if history is None:
             return set()
@@ -180,8 +181,6 @@ class Explainer:
     def _subjects(
         self, result: CaseResult, judgements: Sequence[Judgement], *, has_unfit_hosts: bool
     ) -> Iterator[Subject]:
-        from pytest_dlperf.history.explaining import Subject
-        from pytest_dlperf.history.series import Series
 
         case, cluster = result.case, self._suite.cluster
         baselines: Mapping[str, Baseline] = {}
@@ -203,9 +202,6 @@ class Explainer:
 
     def _explained(self, history: History | None, subject: Subject) -> Explanation | None:
         """Explain a judgement, with what `bisect` has found since the number is as it is."""
-        from pytest_dlperf.culprit.journal import found_since
-        from pytest_dlperf.history.explaining import explain
-
         file, series = self._suite.settings.history_file, subject.series
         explanation = explain(history, subject, self._tonight)
         if file is None or explanation is None or explanation.began is None:
@@ -226,7 +222,6 @@ class Explainer:
 
     @cached_property
     def _tonight(self) -> Tonight:
-        from pytest_dlperf.history.explaining import Tonight
         from pytest_dlperf.launch.preflight import checkout_here
 
         settings = self._suite.settings

@@ -15,6 +15,7 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.plugin.cases import MEASURING, case_of, tests_of
+from pytest_dlperf.plugin.finish import finish
 from pytest_dlperf.plugin.fixtures import (
     UNFIT_HOSTS,
     VerdictError,
@@ -25,7 +26,14 @@ from pytest_dlperf.plugin.fixtures import (
 from pytest_dlperf.plugin.named import selects_tests
 from pytest_dlperf.plugin.notices import Notices, faults_of
 from pytest_dlperf.plugin.records import Explainer, SessionRecords, excused, failed, judged
+from pytest_dlperf.report.builtin import builtin_reports
+from pytest_dlperf.report.failure import fact_lines, failure_message, why_facts
 from pytest_dlperf.report.report import Note, Reports, TestStatus
+from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.terminal import note_lines
+from pytest_dlperf.report.texts import plain
+from pytest_dlperf.report.words import subject
+from pytest_dlperf.results.file import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -166,9 +174,6 @@ class Reporting:
 
     def _failure(self, known: CaseResult, metric: str, failure: BaseException | str) -> str:
         """Write the message of a failed test: of its verdict, or of its own failure."""
-        from pytest_dlperf.report.failure import fact_lines, failure_message, why_facts
-        from pytest_dlperf.report.words import subject
-
         tonight = self._start.at
         if isinstance(failure, VerdictError):
             explanation = known.explanations.get(failure.result.judgement.metric.name)
@@ -281,17 +286,12 @@ class Reporting:
     @pytest.hookimpl(tryfirst=True)
     def pytest_dlperf_reports(self, config: pytest.Config) -> list[Report]:
         """Add our own reports, in front of those of other plugins."""
-        from pytest_dlperf.report.builtin import builtin_reports
-
         return list(builtin_reports(config, self._settings))
 
     def _faults_found_here(self) -> list[tuple[str, str]]:
         return [(one.host, one.fault) for one in self._config.stash[MEASURING].host_faults]
 
     def _finish(self, session: pytest.Session) -> None:
-        from pytest_dlperf.plugin.finish import finish
-        from pytest_dlperf.report.session import night_of
-        from pytest_dlperf.results.file import write_json
 
         self._is_interrupted |= session.exitstatus not in WHOLE
         for host, why in self._faults_found_here():
@@ -330,9 +330,6 @@ class Reporting:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print what the reports say at the end."""
-        from pytest_dlperf.report.terminal import note_lines
-        from pytest_dlperf.report.texts import plain
-
         if self._reports is None or self._night is None or not self._any_report:
             lines = note_lines(self._notes)
         else:
