@@ -27,8 +27,8 @@ CLAIMED: Final = 0.97
 """No answer is claimed to be surer: with noise of many kinds up to 3 % were wrong."""
 _MIN_CHECKS: Final = 2
 _CHECK_ERRORS: Final = 3.5
-"""An answer is checked by so many runs of each side in one sitting, and by so many that a loss is
-3.5 deviations of them; it is given up after three times as many."""
+"""An answer is checked by so many runs of each side, and by so many that a loss is 3.5 deviations
+of them; it is given up after three times as many."""
 _MAX_CHECKS: Final = 3
 _MIN_PART: Final = 0.6
 """The part of the loss that these have to show."""
@@ -221,18 +221,25 @@ class Search:
         return math.fsum(self.probabilities[changes.start : changes.stop])
 
     def found(self) -> Found | None:
-        """Name the changes at fault, if runs of both sides in one sitting confirm them."""
+        """Name the changes at fault, if enough runs of both sides confirm them."""
         changes, share = self.best()
-        if share < SURE:
+        pairs, loss = self._checked(changes)
+        if share < SURE or pairs < self._checks or loss <= _MIN_PART * self.levels.loss:
             return None
-        for runs in reversed(self._runs.values()):
+        return Found(changes=changes, loss=loss, loss_error=self._noise * math.sqrt(2 / pairs))
+
+    def _checked(self, changes: range) -> tuple[int, float]:
+        """Count the runs of each side, and return the loss that they show.
+
+        Both are held against each other within a sitting, whose level is that of both.
+        """
+        shown = []
+        for runs in self._runs.values():
             good, bad = (_of(runs, side) for side in (changes.start, changes.stop))
-            if min(len(good), len(bad)) >= self._checks:
-                loss = median(bad) - median(good)
-                error = self._noise * math.hypot(len(good) ** -0.5, len(bad) ** -0.5)
-                if loss > _MIN_PART * self.levels.loss:
-                    return Found(changes=changes, loss=loss, loss_error=error)
-        return None
+            if good and bad:
+                shown.append((min(len(good), len(bad)), median(bad) - median(good)))
+        pairs = sum(count for count, _ in shown)
+        return pairs, math.fsum(count * loss for count, loss in shown) / max(pairs, 1)
 
     def next_setting(self, sitting: int) -> int | None:
         """Return the setting to run next in this sitting; ``None`` at the end."""
@@ -241,8 +248,9 @@ class Search:
         runs = self._runs.get(sitting, [])
         changes, share = self.best()
         if share >= SURE:
-            sides = sorted((changes.start, changes.stop), key=lambda side: len(_of(runs, side)))
-            return sides[0] if len(_of(runs, sides[0])) < _MAX_CHECKS * self._checks else None
+            if self._checked(changes)[0] >= _MAX_CHECKS * self._checks:
+                return None
+            return min(changes.start, changes.stop, key=lambda side: len(_of(runs, side)))
         in_doubt = self._level_error(sitting) >= _MIN_SPREAD * self._noise
         if in_doubt and not runs:
             return 0
