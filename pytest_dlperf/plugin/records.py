@@ -269,7 +269,7 @@ class SessionRecords:
         self._ended.add((case_id, metric))
 
     def lose(self, node_id: str) -> None:
-        """Note that a test of a selected case failed without a record: its worker was killed."""
+        """Note that a test of a selected case failed without a report: its worker was killed."""
         in_brackets = node_id.partition("[")[2].rpartition("]")[0]
         for name in (in_brackets, in_brackets.rpartition("-")[0]):  # the case, or it and a metric
             if name in self._cases:

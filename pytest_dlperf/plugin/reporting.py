@@ -61,7 +61,7 @@ WHOLE: Final = (
 
 
 class Reporting:
-    """Collects the records of tests and writes reports, in sessions that run tests."""
+    """Merges what tests know of their cases and writes reports, in sessions that run tests."""
 
     def __init__(
         self,
