@@ -171,7 +171,7 @@ def test_a_cluster_says_what_launches_on_it_need(tmp_path):
         ("paddle-resnet50", "python", "", "/conda/bin/python"),
     ]
     checkout = cluster.settings[2]
-    assert (checkout.place, checkout.key_path) == (f"{file}:7", "$.vars.paddle-resnet50.checkout")
+    assert (checkout.place, checkout.path) == (f"{file}:7", "$.vars.paddle-resnet50.checkout")
 
 
 @pytest.mark.parametrize(
