@@ -177,30 +177,6 @@ def test_a_log_whose_head_is_missing(tmp_path, name):
     assert refused(run).startswith(("the log begins too late", "rank 0: the log begins too late"))
 
 
-@pytest.mark.parametrize("buffer_size", [64, 300, 1000, 5000])
-def test_what_is_passed_over_in_one_go_is_in_order_too(tmp_path, buffer_size):
-    good = make.dllogger([0.5] * 150)
-    clean = make.measured(tmp_path, good, "dllogger")
-    assert make.measured(tmp_path, good, "dllogger", buffer_size=buffer_size) == clean
-    lines = good.splitlines(keepends=True)
-    later = good.replace("2020-", "2021-").splitlines(keepends=True)
-    for changed, reason in (
-        (
-            lines[:60] + lines,
-            "in the same file",
-        ),
-        (
-            lines[:60] + later,
-            "in the same file",
-        ),
-        ([*lines[:60], lines[61], lines[60], *lines[62:]], "step 61 follows step 62 (line 62)"),
-        ([*lines[:60], lines[60].replace("2020-", "2021-"), *lines[61:]], "time runs backwards"),
-        ([*lines[:60], lines[60].replace("2020-", "2019-"), *lines[61:]], "time runs backwards"),
-    ):
-        run = make.measured(tmp_path, "".join(changed), "dllogger", buffer_size=buffer_size)
-        assert reason in refused(run)
-
-
 @pytest.mark.parametrize("estimator", Estimator)
 @pytest.mark.parametrize("name", ["paddle_resnet", "dllogger", "tf_models_bert"])
 def test_steps_out_of_order(tmp_path, name, estimator):

@@ -509,18 +509,6 @@ def test_a_number_that_cannot_be_judged_is_told(tmp_path, text, said):
         assert re.search(r"\(line 6\)$", reason)
 
 
-@pytest.mark.parametrize("lines", [{3, 4, 5, 6, 7, 8}, {7}])
-def test_an_expression_that_ends_before_an_exponent_is_told(tmp_path, lines):
-    """The number before it is another one, and may be the better."""
-    log = [
-        f"{text[:-1]} allocated: {'1.5e+03' if step in lines else 1500} lr: 3e-04\n"
-        for step, text in enumerate(steps(), 1)
-    ]
-    cut = why_missing(tmp_path, log, memory(r"allocated: (?P<value>[0-9.]+)"))
-    assert "'1.5e+03' goes on behind the group" in cut
-    assert number(tmp_path, log, memory(r"allocated: (?P<value>[0-9.e+]+)")) == 1500
-
-
 @pytest.mark.parametrize("group", ["[0-9.]+", "[-+.0-9eE]+", r"\d+(?:\.\d+)?"])
 def test_an_expression_that_overlooks_nan_checks_nothing(group):
     record = f"lm loss: (?P<value>{group}) "
@@ -552,16 +540,6 @@ def test_a_number_may_end_with_a_prefix(tmp_path, text, unit, expected):
     log = [f"{text_of}allocated: {text} | more\n" for text_of in steps()]
     taken = memory(r"allocated: (?P<value>[0-9.]+ ?[kKMG]?)", **unit)
     assert number(tmp_path, log, taken) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("text", ["5,856", "122.0K", "1.5 M"])
-def test_an_expression_that_ends_within_a_number_is_told(tmp_path, text):
-    log = [f"{text_of} allocated: {text}\n" for text_of in steps()]
-    cut = memory(r"allocated: (?P<value>[0-9.]+)", unit="")
-    assert f"'{text}' goes on behind the group 'value'" in (
-        reason := why_missing(tmp_path, log, cut)
-    )
-    assert "(line 6)" in reason
 
 
 def test_what_only_looks_like_more_of_a_number_is_not(tmp_path):

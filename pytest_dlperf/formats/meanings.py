@@ -220,8 +220,6 @@ class Name(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     groups: tuple[Timing, ...]
     rate_scope: RateScope | None = None
-    may_be_total: bool = False
-    """Whether it may be of all steps since the last line."""
 
 
 class FactNames(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from array import array
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_dlperf.formats.contract import shown
 from pytest_dlperf.formats.declared import Over
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.formats.documents import FoundRecord
     from pytest_dlperf.formats.keyed import AnyMatch
     from pytest_dlperf.logs.lines import Block
-
-_THOUSANDS: Final = re.compile(rb",[0-9]{3}(?![0-9])")
-_EXPONENT: Final = re.compile(rb"[eE][-+]?[0-9]+(?![0-9A-Za-z])")
-_PREFIX: Final = re.compile(rb" ?([kKMG])(?![\w/:=])")
 
 
 class Numbers:
@@ -105,7 +100,6 @@ class Numbers:
 
     def _add(self, match: AnyMatch, group: int, more: str, offset: int, step: int) -> None:
         text = match[group] or b""
-        at = match.end(group)
         try:
             name = self.declared.member_name(match, more)
         except ValueError as error:
@@ -116,13 +110,6 @@ class Numbers:
         except ValueError:
             of = f" ({name})" if name else ""
             self.refuse(f"{shown(text)} is not a number{of}", offset + match.start())
-            return
-        if cut := self._cut(match, at):
-            self.refuse(
-                f"{shown(text + cut)} goes on behind the group 'value'; let it take all of the "
-                "number, as in [-+.,0-9eEkMG]+",
-                offset + match.start(),
-            )
             return
         if math.isinf(value) and text.strip(b"+-")[:1].isdigit():
             self.refuse(f"{shown(text)} is too large for a number", offset + match.start())
@@ -161,21 +148,6 @@ class Numbers:
             if self.ranks:
                 mine.ranks.append(rank)
         return found
-
-    def _cut(self, match: AnyMatch, at: int) -> bytes:
-        """Return what belongs to the number behind the group's end; nothing, if all is well."""
-        line = match.string
-        if thousands := _THOUSANDS.match(line, at):
-            return thousands[0]
-        if exponent := _EXPONENT.match(line, at):
-            return exponent[0]
-        prefix = _PREFIX.match(line, at)
-        if prefix is None or self._unit is not None or match.end() > at:
-            return b""
-        # It says nothing new where the number is of that unit anyway.
-        declared = self.declared
-        factor = declared.unit_factor(None)
-        return b"" if declared.unit_factor(None, prefix[1].decode()) == factor else prefix[0]
 
     def refuse(self, reason: str, offset: int) -> None:
         """Note a fault at a place of the log, unless there is one before."""
