@@ -289,6 +289,7 @@ def test_what_lies_in_a_tree_is_not_moved_once_more():
 # ------------------------------------------------------------- what differs from a good session
 
 
+@pytest.mark.ci
 def test_a_variable_is_named_and_an_innocent_one_is_not(repository):
     accept(repository)
     assert repository.session(*SLOW, *INNOCENT) == 1
@@ -364,6 +365,7 @@ def test_uncommitted_changes_are_named_alike_and_cannot_be_put_back(repository):
     assert "nothing that differs can be put back; look at it first" in output
 
 
+@pytest.mark.nightly
 def test_a_script_beside_the_system_files_has_its_commits_searched(repository):
     repository.write_system(starts_here=True)
     accept(repository)
