@@ -27,9 +27,9 @@ def number(value: float | None, unit: str | None = None) -> str:
     """
     if value is None:
         return ABSENT
-    size = abs(float(f"{value:.4g}"))  # as it will be read: 999.96 is 1000
-    if size >= _MAX_WRITTEN_OUT:
+    if abs(value) >= _MAX_WRITTEN_OUT:
         return f"{value:.4g}"
+    size = abs(float(f"{value:.4g}"))  # as it will be read: 999.96 is 1000
     if unit == "x":
         return f"{value:.2f}"
     if unit is None or "s" in unit.split("/")[1:]:
