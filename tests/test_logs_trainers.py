@@ -139,6 +139,7 @@ LINES = {
 """A real line of each."""
 
 OTHER_LINES = {
+    "modded-nanogpt": "step:125/3375 train_loss:4.85424 train_time:56129ms step_avg:449.03ms",
     "DeepSpeed": (
         "[2026-11-21 22:04:15,114] [INFO] [logging.py:123:log_dist] [Rank 0] step=20, skipped=0, "
         "lr=[0.001], mom=[(0.9, 0.999)]"
