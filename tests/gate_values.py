@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from msgspec.structs import replace
 
-from pytest_dlperf.gate.rules import Rule, Terms
-from pytest_dlperf.gate.verdicts import GateInput, MeasuredCase, decide
+from pytest_dlperf.gate.inputs import GateInput, MeasuredCase
+from pytest_dlperf.gate.terms import Terms
+from pytest_dlperf.gate.verdicts import decide
 from pytest_dlperf.model.baseline import AcceptedSession, Baseline
-from pytest_dlperf.model.judgement import Decision, Judgement
+from pytest_dlperf.model.judgement import Judgement
 from pytest_dlperf.model.measurement import Estimator, InterleavedRuns, Measurement, Run, RunStatus
-from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, RuleName, Source, throughput
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, Source, throughput
 
 CASE = "paddle-resnet50-fp32-b128-1n8g"
 SINGLE = "paddle-resnet50-fp32-b128-1n1g"
@@ -24,38 +24,6 @@ TIME = Metric(name="step_time", unit="ms", better=Better.LOWER, source=Source.ST
 PLACE = "baselines/x/y.yaml:7"
 EVEN = (985.0, 992.0, 1000.0, 1008.0, 1015.0)
 """Five runs that differ by 1 %."""
-
-
-@dataclass(frozen=True)
-class Turned:
-    """A rule that takes more for less, and less for more: numbers are turned round a level."""
-
-    rule: Rule
-    level: float = 1.0
-
-    @property
-    def name(self) -> RuleName:
-        return self.rule.name
-
-    @property
-    def better(self) -> Better:
-        return self.rule.better
-
-    @property
-    def at_most(self) -> int:
-        return self.rule.at_most
-
-    @property
-    def may_be_fewer(self) -> bool:
-        return self.rule.may_be_fewer
-
-    @property
-    def min_detectable_percent(self) -> float | None:
-        return self.rule.min_detectable_percent
-
-    def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
-        turned = [self.level * self.level / run for run in values]
-        return self.rule.decide(turned, is_last=is_last)
 
 
 def measured(*values: float, name: str = CASE, metric: Metric = METRIC) -> Measurement:

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.config.cluster import find_cluster
-from pytest_dlperf.gate.rules import Terms
-from pytest_dlperf.gate.verdicts import GateInput, MeasuredCase, decide
+from pytest_dlperf.gate.inputs import GateInput, MeasuredCase
+from pytest_dlperf.gate.terms import Terms
+from pytest_dlperf.gate.verdicts import decide
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint, Drift, Night
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import Case

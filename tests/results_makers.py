@@ -16,7 +16,6 @@ from pytest_dlperf.model.metric import (
     SPEEDUP_METRIC,
     Better,
     Metric,
-    RuleName,
     Source,
     throughput,
 )
@@ -149,7 +148,6 @@ def with_judgement(result: CaseResult, judgement: Judgement) -> CaseResult:
 def decided(judgement: Judgement, **decision: Any) -> Judgement:
     """The judgement with another decision: these numbers are others."""
     before = judgement.decision or Decision(
-        rule=RuleName.TOLERANCE,
         verdict=judgement.verdict,
         reference=judgement.accepted or 1000.0,
         difference_percent=0.0,

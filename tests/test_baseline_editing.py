@@ -232,22 +232,22 @@ def test_a_machine_of_all_metrics_is_said_by_each_once_one_is_of_another(cluster
     }
 
 
-def test_beyond_six_sessions_the_oldest_goes(cluster):
+def test_beyond_twelve_sessions_the_oldest_goes(cluster):
     file = write(cluster)
-    for night in range(3, 9):
+    for night in range(3, 15):
         before = file.read_bytes().decode()
         change = extend(cluster, "fp32-b128-1n8g", at=f"2026-11-{night:02}T03:00:00+00:00")
         do(cluster, [change])
 
     now = known(cluster, "fp32-b128-1n8g")
-    assert [session.at[8:10] for session in now.sessions] == ["03", "04", "05", "06", "07", "08"]
-    assert len(now.rolling) == 6
+    assert [session.at[8:10] for session in now.sessions] == [f"{day:02}" for day in range(3, 15)]
+    assert len(now.rolling) == 12
     # The comment on the storm is nobody's, so it stays.
     assert changed_lines(before, file.read_bytes().decode()) == [
         '-           - at: "2026-11-02T03:00:00+00:00"\n',
         "-             runs: [2621.0,\n",
         "-                    2631.0]\n",
-        '+           - {at: "2026-11-08T03:00:00+00:00", runs: [360.0, 361.5, 359.25, 360.5]}\n',
+        '+           - {at: "2026-11-14T03:00:00+00:00", runs: [360.0, 361.5, 359.25, 360.5]}\n',
     ]
 
 

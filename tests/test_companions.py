@@ -16,7 +16,6 @@ from pytest_dlperf.model.judgement import (
     Judgement,
     Verdict,
 )
-from pytest_dlperf.model.metric import RuleName
 from pytest_dlperf.report.words import probes
 
 PROBE = """\
@@ -169,7 +168,7 @@ def test_a_wrong_name_is_a_mistake_of_the_file(suite, key, message):
 def lost(percent):
     """A training that has lost so much."""
     decision = Decision(
-        rule=RuleName.TOLERANCE, verdict=Verdict.REGRESSED, reference=100.0,
+        verdict=Verdict.REGRESSED, reference=100.0,
         difference_percent=-percent, tolerance_percent=5.0,
     )  # fmt: skip
     return Judgement(

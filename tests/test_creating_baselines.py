@@ -116,7 +116,7 @@ def test_runs_far_apart_are_pointed_out_where_the_case_tolerates_them(suite):
     tiny = TinySystem(suite)
     system = suite.path / "bench_tests" / "systems" / "own.yaml"
     declared = system.read_text(encoding="utf-8")
-    system.write_text(declared.replace("repeats: 3", "repeats: 3\ntolerance_percent: 60"))
+    system.write_text(declared.replace("repeats: 3", "repeats: 3\ntolerance_percent: 90"))
     trainer = tiny.folder / "train.py"
     text = trainer.read_text(encoding="utf-8")
     trainer.write_text(text.replace("world_size = nodes", "step_s *= run\nworld_size = nodes"))
@@ -125,7 +125,7 @@ def test_runs_far_apart_are_pointed_out_where_the_case_tolerates_them(suite):
 
     assert result.ret == 0
     result.stdout.fnmatch_lines(
-        ["the throughput of tiny-mlp-fp32-b4-1n1g differs *(*%): with them the gate finds *"]
+        ["the throughput of tiny-mlp-fp32-b4-1n1g differs *(*%): the smallest loss *"]
     )
     assert "delete the case's entry, and record again" in result.stdout.str()
 

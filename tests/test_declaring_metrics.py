@@ -7,7 +7,7 @@ from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.declared import Over
 from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.model.metric import Better, RuleName, Sanity, Statistic
+from pytest_dlperf.model.metric import Better, Sanity, Statistic
 
 TEXT = """\
 framework: megatron
@@ -51,7 +51,7 @@ def test_a_built_in_metric_that_is_named_is_judged(tmp_path):
     system = declared(
         tmp_path,
         "step_time_p95: {tolerance_percent: 10}, first_step_time: {judged: false}, "
-        "throughput: {tolerance_percent: 3, rule: sequential}, throughput_per_device: {}",
+        "throughput: {tolerance_percent: 3}, throughput_per_device: {}",
     )
     by_name = {metric.name: metric for metric in system.metrics}
     assert by_name["step_time_p95"].is_judged
@@ -60,7 +60,6 @@ def test_a_built_in_metric_that_is_named_is_judged(tmp_path):
     assert by_name["throughput_per_device"].is_judged
     assert not by_name["first_step_time"].is_judged
     assert by_name["throughput"].tolerance_percent == 3
-    assert by_name["throughput"].rule is RuleName.SEQUENTIAL
     assert system.declared == ()
 
 
@@ -121,7 +120,7 @@ def test_a_metric_of_the_log_says_how_it_is_read_and_judged(tmp_path):
         (f"topology: {{{RECORD}, better: lower}}", "topology", "another name"),
         (f"Peak: {{{RECORD}, better: lower}}", "Peak", "lower-case"),
         (f"peak: {{{RECORD}}}", "peak", "'judged: false'"),
-        (f"peak: {{{RECORD}, sanity: falls, rule: tolerance}}", "peak", "'better'"),
+        (f"peak: {{{RECORD}, sanity: falls, tolerance_percent: 3}}", "peak", "'better'"),
         (f"peak: {{{RECORD}, judged: false, tolerance_percent: 3}}", "peak", "'better'"),
         ("peak: {record: 'used (?P<value>[0-9.]+)', sanity: finite}", "peak", "takes no NaN"),
         (f"peak: {{{RECORD}, better: lower, unit: MB, printed_in: s}}", "peak", "'s' is worth"),

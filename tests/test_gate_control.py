@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from pytest_dlperf.gate.control import ControlRuns, confirm
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import InterleavedRuns, Run, RunStatus
-from pytest_dlperf.model.metric import SPEEDUP_METRIC, RuleName
+from pytest_dlperf.model.metric import SPEEDUP_METRIC
 
 
 def baseline(deviation=0.01, runs=30, *, metric=METRIC):
@@ -24,7 +24,6 @@ def judgement(metric=METRIC, difference=-4.0):
         measured=1000.0 + 10 * difference,
         accepted=1000.0,
         decision=Decision(
-            rule=RuleName.SEQUENTIAL,
             verdict=Verdict.REGRESSED,
             reference=1000.0,
             difference_percent=difference,

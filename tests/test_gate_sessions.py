@@ -54,7 +54,7 @@ def test_a_loss_of_one_and_a_half_percent(
     assert found["difference_percent"] == pytest.approx(-1.5, abs=0.05)
     assert found["verdict"] == verdict
     decision = results["cases"][0]["judgements"]["throughput"]["decision"]
-    assert decision["tolerance_percent"] == tolerance_percent
+    assert decision["tolerance_percent"] == pytest.approx(tolerance_percent)
 
 
 def test_no_control_arm_can_follow_logs(suite):
@@ -63,7 +63,8 @@ def test_no_control_arm_can_follow_logs(suite):
     _, results = suite.judge(*nights.night("tonight", {"1n1g": [394.0] * 9}), cluster="local")
 
     judgement = results["cases"][0]["judgements"]["throughput"]
-    assert (judgement["verdict"], judgement["decision"]["tolerance_percent"]) == ("pass", 2.0)
+    assert judgement["verdict"] == "pass"
+    assert judgement["decision"]["tolerance_percent"] == pytest.approx(2.0)
 
 
 MEMORY = """\
@@ -72,9 +73,9 @@ MEMORY = """\
 
 
 @pytest.mark.parametrize(
-    ("megabytes", "verdict"), [(14290, "pass"), (15065, "regressed"), (13000, "improved")]
+    ("megabytes", "verdict"), [(14290, "pass"), (14600, "regressed"), (13800, "improved")]
 )
-def test_memory_that_no_run_changes_is_judged_from_one(suite, megabytes, verdict):
+def test_memory_that_no_run_changes_is_judged_from_two_percent(suite, megabytes, verdict):
     nights = Nights(suite, ["1n1g"])
     nights.declare(MEMORY)
     printed = "max allocated: {} MB\n".format
@@ -84,16 +85,5 @@ def test_memory_that_no_run_changes_is_judged_from_one(suite, megabytes, verdict
 
     _, results = suite.judge(*tonight, "-k", "tiny and peak_memory", cluster="local")
 
-    (case,) = results["cases"]
-    # A number outside the tolerance is not believed from one.
-    assert len(case["measurement"]["runs"]) == (1 if verdict == "pass" else 5)
-    found = case["metrics"]["peak_memory"]
+    found = results["cases"][0]["metrics"]["peak_memory"]
     assert (found["median"], found["verdict"]) == (megabytes, verdict)
-    judgement = case["judgements"]["peak_memory"]
-    assert "the accepted runs do not differ" in judgement["notes"][0]
-    assert judgement["decision"]["min_detectable_percent"] == 5.0
-
-    # Beside the throughput, which has noise, as many runs are read as that takes.
-    _, together = suite.judge(*tonight, cluster="local")
-    assert len(together["cases"][0]["measurement"]["runs"]) == 5
-    assert together["cases"][0]["metrics"]["peak_memory"]["verdict"] == verdict

@@ -9,7 +9,6 @@ from pytest_dlperf.config.option_reading import read_settings
 from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.metric import RuleName
 
 ROOT = Path(__file__).parent.parent
 REPORTS = tuple(name for name, option in OPTIONS.items() if option.names_a_report)
@@ -123,11 +122,10 @@ def test_two_sessions_of_one_second_have_folders_of_their_own(project, monkeypat
 
 def test_values_are_more_than_text(project):
     given = project.settings(
-        *("--dlperf-gate=sequential", "--dlperf-control=never", "--dlperf-repeats=9"),
+        *("--dlperf-control=never", "--dlperf-repeats=9"),
         *("--dlperf-ssh=ssh -F 'my conf'", "--dlperf-set=a.b=c d", "--dlperf-hosts=x,y"),
         *("--dlperf-update-baselines", "--dlperf-reason= NCCL \n 2.19 "),
     )
-    assert given.gate is RuleName.SEQUENTIAL
     assert given.control is ControlArm.NEVER
     assert given.repeats == 9
     assert given.ssh_command == ("ssh", "-F", "my conf")
@@ -157,7 +155,7 @@ def test_a_session_may_keep_no_history(project, none):
         (["--dlperf-systems=nowhere"], "--dlperf-systems: there is no folder 'nowhere'"),
         (["--dlperf-cluster="], "--dlperf-cluster is empty; give a value or leave it out"),
         (["--dlperf-history", " "], "--dlperf-history is empty; give a value or leave it out"),
-        (["--dlperf-gate=sequentail"], "unknown value 'sequentail'; did you mean 'sequential'?"),
+        (["--dlperf-control=nevr"], "unknown value 'nevr'; did you mean 'never'?"),
         (["--dlperf-ssh=ssh 'a"], "cannot be split as a command: No closing quotation"),
         (["--dlperf-history=:memory:"], "--dlperf-history: ':memory:' keeps nothing; name a file"),
         (["--dlperf-history=/dev/null"], "--dlperf-history: '/dev/null' is not a regular file"),
@@ -171,7 +169,6 @@ def test_a_session_may_keep_no_history(project, none):
         (["--dlperf-update-baselines", "--dlperf-reason=TEXT"], "NCCL"),
         (["--dlperf-update-baselines", "--dlperf-reason=a\x07"], "has unprintable characters"),
         (["--dlperf-metric=throughput,"], "'throughput,' is not a list of metrics; write names"),
-        (["--dlperf-gate=sequential", "--dlperf-repeats=2"], "needs 3 runs at least, and 2 were"),
         (["--dlperf-dry-run", "--dlperf-logs=a=b"], "with --dlperf-logs nothing is; leave one"),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",

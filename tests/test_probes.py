@@ -3,11 +3,9 @@
 import json
 import re
 from pathlib import Path
-from statistics import NormalDist
 
 import pytest
 
-from pytest_dlperf.gate.noise import THRESHOLD_ERRORS, errors_of_family
 from pytest_dlperf.model.case import Case, Topology
 
 CASES = [f"disk-write-{block}-1n1g" for block in ("4k", "1m")]
@@ -238,11 +236,11 @@ def test_a_family_is_accepted_by_name_and_has_one_test(table, tmp_path):
     file = table.path / "baselines/local/nccl-tests.yaml"
     assert file.read_text().count("busbw/") == 2 * len(SIZES)
     assert file.read_text().count("busbw: {unit: GB/s, better: higher}") == 1
-    night = table_of(tmp_path / "slow", {SIZES[0]: 0.93, SIZES[4]: 0.9})
+    night = table_of(tmp_path / "slow", {SIZES[0]: 0.83, SIZES[4]: 0.8})
     result = judge_table(table, night, "--dlperf-json=r.json", "--dlperf-markdown=r.md")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
-        ["*note*4 of 20 of busbw fail: 16 MiB/out (regressed -10.* %), 16 MiB/in*1 MiB/out*"]
+        ["*note*4 of 20 of busbw fail: 16 MiB/out (regressed -20.* %), 16 MiB/in*1 MiB/out*"]
     )
     [case] = json.loads((table.path / "r.json").read_text())["cases"]
     verdicts = {name: one["verdict"] for name, one in case["metrics"].items()}
@@ -296,13 +294,6 @@ def test_a_family_is_checked_as_one(command):
     command("check").stdout.fnmatch_lines(["*no faults*"])
     asked = command("why", ALL_REDUCE, "--metric=busbw")
     asked.stderr.fnmatch_lines(["*--metric: busbw is a family; name a metric of it*"])
-
-
-def test_the_worst_of_a_family_is_as_seldom_beyond_chance_as_one_metric():
-    chance = NormalDist().cdf
-    for members in (1, 62, 310):
-        beyond = 1 - chance(errors_of_family(members))
-        assert members * beyond == pytest.approx(1 - chance(THRESHOLD_ERRORS), rel=1e-3)
 
 
 def test_programs_find_room_for_sockets_below_a_long_tmpdir(suite, monkeypatch):

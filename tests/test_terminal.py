@@ -21,7 +21,7 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
-from pytest_dlperf.model.metric import SPEEDUP_METRIC, RuleName, throughput
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, throughput
 from pytest_dlperf.model.results import CaseResult, IgnoredLog
 from pytest_dlperf.report.case_rows import case_rows, has_failure, row_facts, row_runs
 from pytest_dlperf.report.pieces import Listing
@@ -156,17 +156,6 @@ def test_80_columns_have_what_matters_most():
     ]
     printed = "\n".join(lines(*some, width=80, verbosity=0))
     assert printed == GOLDEN.read_text(encoding="utf-8").rstrip("\n")
-
-
-def test_standing_notes_of_good_cases_are_for_the_verbose():
-    good = result(Verdict.PASS)
-    judgement = good.judgements["throughput"]
-    noted = replace(judgement, notes=("it is new",), standing_notes=("as every night",))
-    good = with_judgement(good, noted)
-    quiet, verbose = (" ".join(found_lines(good, verbosity=level)) for level in (0, 1))
-    assert "it is new" in quiet
-    assert "as every night" not in quiet
-    assert "as every night" in verbose
 
 
 def test_the_worst_comes_first():
@@ -510,17 +499,14 @@ def test_the_rules_own_number_and_the_accepted_one_stand_below_others():
         reference=8600.0,
         difference_percent=-0.5,
         interval_percent=(-1.0, 0.0),
-        rule=RuleName.SEQUENTIAL,
     )
     strayed = with_judgement(strayed, judged)
     cells = case_rows(strayed)[0].cells
     assert [cells[name] for name in ("median", "reference", "diff")] == [
-        "8781.78", "8600.00", "+2.1 %"
+        "8781.78", "8600.00", "-0.5 %"
     ]  # fmt: skip
     compared, *_ = below(strayed, every=True)
-    assert compared == (
-        "compared the runs that count lie at 8557.00: -0.5 % (95 %: -1.0 to +0.0 %)"
-    )
+    assert compared == "compared the runs that count lie at 8557.00"
 
 
 # all cases

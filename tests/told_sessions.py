@@ -11,8 +11,9 @@ from explained import ACCEPTANCE, DELAY, MONDAY, SINCE_TUESDAY, TORCH, explained
 from gate_values import EVEN, METRIC, accepted, end, judge, measured
 from msgspec.structs import replace
 
-from pytest_dlperf.gate.rules import Terms
-from pytest_dlperf.gate.verdicts import GateInput, GateResult
+from pytest_dlperf.gate.inputs import GateInput
+from pytest_dlperf.gate.terms import Terms
+from pytest_dlperf.gate.verdicts import GateResult
 from pytest_dlperf.history.series import Drift, Series
 from pytest_dlperf.model.commits import Commit, CommitRange
 from pytest_dlperf.model.judgement import (

@@ -13,8 +13,15 @@ from msgspec.structs import replace
 
 from pytest_dlperf.baselines.reading import significant
 from pytest_dlperf.baselines.recording import Change, ChangeKind
-from pytest_dlperf.gate.verdicts import GateInput, MeasuredCase, why_not_added
+from pytest_dlperf.gate.accepting import (
+    spread_after_acceptance,
+    spread_with,
+    spread_with_changed,
+    why_not_added,
+)
+from pytest_dlperf.gate.inputs import GateInput, MeasuredCase
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.baseline import Spread
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Fingerprint
 
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.gate.rules import Terms
+    from pytest_dlperf.gate.terms import Terms
     from pytest_dlperf.model.baseline import Acceptance, Baseline
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.judgement import Judgement
@@ -31,8 +38,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.results import CaseResult
 
 ADDED_RUNS: Final = 4
-"""Runs of a session that is added to a baseline: six such sessions are the twenty runs and more
-that the sequential rule needs."""
+"""Runs of a session that is added to a baseline."""
 _NAMED: Final = 3
 """Metrics that did not pass and are named where others are not accepted for them."""
 
@@ -73,12 +79,14 @@ def changes_of(
             terms = terms_of(result.case, judgement.metric)
             judged = _JudgedMetric(result, measurement, judgement, baselines, terms)
             kind = judged.kind(extends=settings.extend_baselines)
-            refusal = judged.why_not_kept(bad) if isinstance(kind, ChangeKind) else kind
+            is_kept = isinstance(kind, ChangeKind) and kind is not ChangeKind.NOTE
+            refusal = judged.why_not_kept(bad) if is_kept else None
+            refusal = kind if isinstance(kind, Refusal) else refusal
             if refusal is not None:
                 if refusal not in refused:
                     yield refusal
                 refused.add(refusal)
-            elif kind is ChangeKind.EXTEND:
+            elif kind in (ChangeKind.EXTEND, ChangeKind.NOTE):
                 yield judged.change(kind, provenance.at)
             elif isinstance(kind, ChangeKind):
                 yield judged.change(kind, provenance.at, acceptance)
@@ -142,13 +150,32 @@ class _JudgedMetric(Struct, frozen=True):
         judged = self.judgement
         if self.baseline is None or judged.accepted is None:
             return None
-        if judged.verdict not in (Verdict.PASS, Verdict.IMPROVED):
+        if judged.verdict in (Verdict.REGRESSED, Verdict.IMPROVED):
+            return ChangeKind.NOTE if self.baseline.spread.changed is None else None
+        if judged.verdict is not Verdict.PASS:
             return None
         if (problem := self._why_not_added()) is not None:
             return Refusal(self.result.case, None, problem, is_bad=False)
-        case = MeasuredCase(self.measurement, self.baselines)
-        why = why_not_added(judged, GateInput(self.metric, case, self.terms))
+        why = why_not_added(judged, self._input)
         return ChangeKind.EXTEND if why is None else self.refusal(why, is_bad=False)
+
+    @property
+    def _input(self) -> GateInput:
+        case = MeasuredCase(self.measurement, self.baselines)
+        return GateInput(self.metric, case, self.terms).without_control
+
+    def _spread(self, kind: ChangeKind) -> Spread:
+        """Return how sessions differ, with this one."""
+        is_new = self.judgement.verdict is Verdict.NO_BASELINE or self.judgement.decision is None
+        rule = self._input.rule
+        if rule is None or is_new or self.metric.ratio_of is not None:
+            return Spread()
+        runs = tuple(self.runs.values())
+        if kind is ChangeKind.EXTEND:
+            return spread_with(rule, runs)
+        if kind is ChangeKind.NOTE:
+            return spread_with_changed(rule, runs)
+        return spread_after_acceptance(rule, runs)
 
     def _why_not_added(self) -> str | None:
         if len(self.runs) < ADDED_RUNS:
@@ -209,6 +236,7 @@ class _JudgedMetric(Struct, frozen=True):
             else None,
             at=at,
             acceptance=acceptance,
+            spread=self._spread(kind),
             machine=taken_on.machine if taken_on else {},
         )
 

@@ -17,7 +17,7 @@ from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import Diagnostic, YamlError
 from pytest_dlperf.model import statistics
-from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT, ROLLING_SESSIONS
+from pytest_dlperf.model.baseline import ROLLING_SESSIONS
 from pytest_dlperf.model.numbers import named
 from pytest_dlperf.model.results import parse_time
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.metric import Metric
 
 _NAMES_SHOWN: Final = 5
+
+_MAX_TOLERANCE_PERCENT: Final = 10.0
+"""A larger one of an entry deserves a look."""
 
 
 def check_cluster(
@@ -177,7 +180,7 @@ def _metric(baseline: Baseline, whole: Baseline | None) -> Iterator[tuple[str, b
         message = f"{count} sessions; the last {ROLLING_SESSIONS} count, delete the older ones"
         yield message, True
     tolerance = baseline.tolerance_percent
-    if tolerance is not None and tolerance > MAX_TOLERANCE_PERCENT:
+    if tolerance is not None and tolerance > _MAX_TOLERANCE_PERCENT:
         yield f"the own tolerance is {tolerance:g} %: any loss up to it passes", False
 
 

@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 
 from pytest_dlperf.baselines.reading import Entry
 from pytest_dlperf.files.yamlfile import content_lines, lines_of
-from pytest_dlperf.model.baseline import Acceptance, AcceptedSession
+from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Loss, PooledNoise, Spread
 from pytest_dlperf.model.case import SINGLE_DEVICE, Topology
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import LaunchFacts
@@ -39,6 +39,7 @@ _METRIC_KEYS: Final = (
     "runs",
     "strays",
     "sessions",
+    "spread",
     "tolerance_percent",
     "note",
     *SHARED,
@@ -176,6 +177,7 @@ def entry_of(baselines: Mapping[str, Baseline], machine: Mapping[str, str], befo
             "runs": baseline.runs or None,
             "strays": baseline.strays or None,
             "sessions": baseline.sessions or None,
+            "spread": None if baseline.spread == Spread() else baseline.spread,
             "acceptance": baseline.acceptance,
             "machine": None if baseline.machine == machine else baseline.machine,
         }
@@ -202,7 +204,9 @@ def changed_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, 
 def _written(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_written(one) for one in value]
-    if isinstance(value, (Acceptance, AcceptedSession, LaunchFacts)):
+    if isinstance(value, Loss):
+        return [value.percent, value.error]
+    if isinstance(value, (Acceptance, AcceptedSession, LaunchFacts, PooledNoise, Spread)):
         facts = asdict(value)
         if isinstance(value, LaunchFacts):
             # As typed, for people to read and try in a terminal.

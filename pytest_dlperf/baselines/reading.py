@@ -21,7 +21,14 @@ from pytest_dlperf.config.parts import (
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import YamlFile
 from pytest_dlperf.model import statistics
-from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
+from pytest_dlperf.model.baseline import (
+    Acceptance,
+    AcceptedSession,
+    Baseline,
+    Loss,
+    PooledNoise,
+    Spread,
+)
 from pytest_dlperf.model.case import (
     AXIS_VALUE_PATTERN,
     NAME_PATTERN,
@@ -162,6 +169,44 @@ class Session(Dated, frozen=True, kw_only=True):
     runs: Annotated[SomeOf[_Number], doc("The runs' numbers in their order, in the metric's unit.")]
 
 
+_LossPair = Annotated[tuple[float, float], Meta(title="a loss and its standard error")]
+
+
+class NoiseKeys(Part, frozen=True, kw_only=True):
+    """Noise between the runs of a session."""
+
+    deviation: Annotated[_Number, doc("The relative standard deviation.")]
+    dof: Annotated[_RunNumber, doc("Its degrees of freedom.")]
+
+
+class SpreadKeys(Part, frozen=True, kw_only=True):
+    """How sessions differ from each other."""
+
+    losses: Annotated[
+        tuple[_LossPair, ...],
+        doc(
+            "By how much each session was worse than those before it, in percent, and the standard "
+            "error of that by its runs: the last thirty, the oldest first."
+        ),
+    ] = ()
+    changed: Annotated[
+        _LossPair | None,
+        doc("The same of the first session that was worse, or better, since the last that passed."),
+    ] = None
+    noise: Annotated[
+        NoiseKeys | None, doc("The noise between runs before the number was accepted.")
+    ] = None
+
+    @property
+    def spread(self) -> Spread:
+        """The same for the gate."""
+        return Spread(
+            losses=tuple(Loss(*one) for one in self.losses),
+            changed=None if self.changed is None else Loss(*self.changed),
+            noise=None if self.noise is None else PooledNoise(**asdict(self.noise)),
+        )
+
+
 class LaunchKeys(Part, frozen=True, kw_only=True):
     """How the accepted number was launched."""
 
@@ -237,10 +282,13 @@ class MetricKeys(SharedKeys, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sessions: Annotated[
         tuple[Session, ...] | None,
         doc(
-            "Later sessions that passed and were added by --dlperf-extend-baselines: six at most, "
-            "the oldest first, one on each line."
+            "Later sessions that passed and were added by --dlperf-extend-baselines: twelve at "
+            "most, the oldest first, one on each line."
         ),
     ] = ()
+    spread: Annotated[
+        SpreadKeys | None, doc("How sessions differ: written as they join, read by the gate.")
+    ] = None
     tolerance_percent: Annotated[
         Percent | None,
         doc(
@@ -358,6 +406,8 @@ def _own(said: MetricKeys) -> dict[str, Any]:
     }
     if said.sessions:
         own["sessions"] = tuple(AcceptedSession(**asdict(one)) for one in said.sessions)
+    if said.spread:
+        own["spread"] = said.spread.spread
     return own
 
 

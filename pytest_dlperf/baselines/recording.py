@@ -34,6 +34,7 @@ from pytest_dlperf.model.baseline import (
     Acceptance,
     AcceptedSession,
     Baseline,
+    Spread,
 )
 from pytest_dlperf.model.case import SINGLE_DEVICE
 from pytest_dlperf.model.measurement import LaunchFacts
@@ -63,15 +64,17 @@ class ChangeKind(StrEnum):
     """Another number; the sessions added to the old one go."""
     EXTEND = "extend"
     """The runs of one more session; the accepted number stays."""
+    NOTE = "note"
+    """How far a changed session lies from the others; nothing else changes."""
 
 
 class Change(Struct, frozen=True, kw_only=True):
     """A session's change to the accepted number of one metric of one case.
 
     ``known`` is the baseline that the session was judged against, if any. ``number`` is the new
-    one, ``None`` for ``EXTEND``. ``runs`` are the runs that it rests on; a ratio has none, but was
-    taken ``over`` the reference topology's number. ``at`` is the start of the session (ISO 8601
-    with its zone).
+    one, ``None`` for ``EXTEND`` and ``NOTE``. ``runs`` are the runs that it rests on; a ratio has
+    none, but was taken ``over`` the reference topology's number. ``at`` is the start of the session
+    (ISO 8601 with its zone).
     """
 
     kind: ChangeKind
@@ -83,6 +86,8 @@ class Change(Struct, frozen=True, kw_only=True):
     over: float | None = None
     at: str
     acceptance: Acceptance | None = None
+    spread: Spread = Spread()
+    """How sessions differ, with this one."""
     machine: Mapping[str, str] = {}
 
     @property
@@ -290,9 +295,12 @@ def _reference(change: Change) -> str:
 
 
 def _after(change: Change, standing: Baseline | None, cluster: Cluster) -> Baseline:
+    if standing is not None and change.kind is ChangeKind.NOTE:
+        return replace(standing, spread=change.spread)
     if standing is not None and change.kind is ChangeKind.EXTEND:
         session = AcceptedSession(at=change.at, runs=tuple(change.runs.values()))
-        return replace(standing, sessions=(*standing.sessions, session)[-ROLLING_SESSIONS:])
+        sessions = (*standing.sessions, session)[-ROLLING_SESSIONS:]
+        return replace(standing, sessions=sessions, spread=change.spread)
     metric = change.metric
     if metric.better is None or change.number is None:
         raise AssertionError(f"{metric.name} has no number to accept")
@@ -309,6 +317,7 @@ def _after(change: Change, standing: Baseline | None, cluster: Cluster) -> Basel
         over=change.over,
         reference=_reference(change),
         note=standing.note if standing else None,
+        spread=change.spread,
         acceptance=change.acceptance,
         machine=_kept_machine(change.machine or cluster.machine, cluster),
     )

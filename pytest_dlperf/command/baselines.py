@@ -19,9 +19,8 @@ from pytest_dlperf.command.shell import (
 )
 from pytest_dlperf.config.cluster import CLUSTER_FILE
 from pytest_dlperf.files.mistakes import nearest
-from pytest_dlperf.gate.noise import is_noise_free, pooled_noise
-from pytest_dlperf.gate.rules import rule_for
-from pytest_dlperf.gate.scatter import needed_tolerance
+from pytest_dlperf.gate.accepting import needed_tolerance
+from pytest_dlperf.gate.noise import is_noise_free
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.suite import load_suite
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 Entry = tuple[str, str, str]
 """System, variant and topology."""
 
-_HEADINGS: Final = ("case", "metric", "accepted", "noise", "rule", "sees", "tolerance", "needs")
+_HEADINGS: Final = ("case", "metric", "accepted", "noise", "sees", "tolerance", "needs")
 _LEGEND: Final = (
     "noise      standard deviation between the runs of a session",
     "sees       the smallest loss that the gate finds 9 times out of 10",
@@ -58,8 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "show",
         help="print the accepted numbers of cases, and who accepted them",
         description="Print the accepted numbers of a cluster: who accepted each, when, at which "
-        "commit and why, as far as recorded; and by which rule the gate judges it, how much its "
-        "runs differ, and which loss that shows.",
+        "commit and why, as far as recorded; and how much its runs differ, and which loss that "
+        "shows.",
         epilog=PYTEST_ARGUMENTS,
         allow_abbrev=False,
     )
@@ -106,7 +105,7 @@ def _table(
     if not shown:
         return
     cells = [_cells(case_id, one, suite, cases.get(case_id)) for case_id, one in shown]
-    head, *below = stacked([_HEADINGS, *cells], "lllrlr", names=3, width=style.width)
+    head, *below = stacked([_HEADINGS, *cells], "lllrrr", names=3, width=style.width)
     yield from (style(line, "bold") for line in head)
     for (_, one), lines in zip(shown, below, strict=True):
         yield from lines
@@ -124,16 +123,14 @@ def _cells(case_id: str, one: Baseline, suite: Suite, case: Case | None) -> tupl
     if case is None or metric is None:
         return (*accepted, *[numbers.ABSENT] * (len(_HEADINGS) - len(accepted)))
     terms = suite.terms(case, metric)
-    rule = rule_for(metric, one, terms)
-    pooled = pooled_noise(one.rolling)
-    noise = None if pooled is None else pooled.deviation
+    rule = terms.rule(metric, one)
+    noise = rule.noise.deviation if rule.noise else None
     if is_noise_free(one.rolling):
         noise = 0.0
     needed = needed_tolerance(tuple(one.runs.values()), one.better)
     return (
         *accepted,
         numbers.variation(noise),
-        rule.name.value,
         numbers.detectable_loss(rule.min_detectable_percent),
         numbers.percent(terms.tolerance_of(one)),
         # Rounded up: the next smaller number would not be enough.

@@ -26,7 +26,6 @@ from pytest_dlperf.model.metric import (
     SHARED,
     Better,
     Metric,
-    RuleName,
     Sanity,
     Source,
     Statistic,
@@ -108,10 +107,6 @@ class MetricEntry(Part, frozen=True, kw_only=True):
             "wins."
         ),
     ] = None
-    rule: Annotated[
-        RuleName | None,
-        doc("The rule that decides; default: what the baseline allows."),
-    ] = None
     tolerance_at_least: Annotated[
         Scalar | None, doc("A loss of so much passes, whatever its percentage: 2 s.")
     ] = None
@@ -174,7 +169,7 @@ _NO_STEPS: Final = "a probe has no steps; leave out 'over: window' and the group
 def _check_builtin(file: YamlFile, name: str, *, is_probe: bool) -> None:
     if is_probe:
         raise ValueError(f"{name} is of trainings; give the number of a probe a name of its own")
-    keys = ["tolerance_percent", "tolerance_at_least", "rule", "judged"]
+    keys = ["tolerance_percent", "tolerance_at_least", "judged"]
     for key in file.value["metrics"][name]:
         if key not in keys:
             file.unknown_key(("metrics", name, key), keys)
@@ -197,10 +192,9 @@ def _check_entry(name: str, entry: MetricEntry, *, is_probe: bool) -> None:
             "nothing says how it is judged; give 'better' (higher or lower) to hold it against "
             "a baseline, 'sanity' to check each run, or 'judged: false' to record it only"
         )
-    if entry.better is None and (entry.tolerances(entry.unit or "") or entry.rule):
+    if entry.better is None and entry.tolerances(entry.unit or ""):
         raise ValueError(
-            "a tolerance or a rule needs 'better' (higher or lower): without it, no baseline is "
-            "held"
+            "a tolerance needs 'better' (higher or lower): without it, no baseline is held"
         )
     if is_probe and entry.over is Over.WINDOW:
         raise ValueError(_NO_STEPS)
@@ -241,7 +235,6 @@ def _declared(name: str, entry: MetricEntry, over: Over, node: WhichNode) -> Dec
         better=entry.better,
         source=Source.LOG,
         statistic=entry.statistic,
-        rule=entry.rule,
         sanity=_sanity(name, entry),
         is_judged=entry.judged,
     )
@@ -278,6 +271,6 @@ def metrics_of(
         entry, metric = entries.get(name), row.metric(unit)
         if entry is not None:
             changes: dict[str, Any] = {**entry.tolerances(metric.unit), "is_judged": entry.judged}
-            yield replace(metric, **changes, **({"rule": entry.rule} if entry.rule else {}))
+            yield replace(metric, **changes)
         elif row.needs is Needs.NOTHING or row.needs in available:
             yield metric

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _PREFIX: Final = "DLPERF_"
 _OF_RUNS: Final = ("DLPERF_LOCK", "DLPERF_RUN_ID", "DLPERF_STEPS", "DLPERF_STEPS_SYNCHRONIZE")
 """Set for runs of a session, and so in a session inside a run."""
-_MIN_SEQUENTIAL_RUNS: Final = 3
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -101,7 +100,6 @@ def _check_together(settings: Settings) -> None:
         raise UsageError(
             "--dlperf-reason says why numbers are accepted; give --dlperf-update-baselines too"
         )
-    _check_sequential(settings)
     if settings.dry_run and settings.log_sources:
         raise UsageError(
             "--dlperf-dry-run prints what would be launched, and with --dlperf-logs nothing is; "
@@ -109,13 +107,3 @@ def _check_together(settings: Settings) -> None:
         )
     if settings.strict and settings.unknown_variables:
         raise UsageError("; ".join(settings.unknown_variables))
-
-
-def _check_sequential(settings: Settings) -> None:
-    repeats = settings.repeats
-    is_sequential = settings.gate is not None and settings.gate.value == "sequential"
-    if is_sequential and repeats is not None and repeats < _MIN_SEQUENTIAL_RUNS:
-        raise UsageError(
-            f"--dlperf-gate sequential needs {_MIN_SEQUENTIAL_RUNS} runs at least, and {repeats} "
-            "were asked for; leave --dlperf-repeats out"
-        )

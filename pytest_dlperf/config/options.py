@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.notices import Target
     from pytest_dlperf.config.settings import Setting
     from pytest_dlperf.config.values import ControlArm, NamedLogs, NotifyOn
-    from pytest_dlperf.model.metric import RuleName
 
 LOCAL_CLUSTER: Final = "local"
 
@@ -207,13 +206,6 @@ class Settings(NamedTuple):
         "N",
         "runs per case, instead of the system's own number",
         read=values.count,
-    )
-    gate: RuleName | None = option(
-        "gate",
-        "RULE",
-        "judge every case by `tolerance` or `sequential`; by default the runs of its baseline "
-        "decide",
-        read=values.rule_name,
     )
     control: ControlArm = option(
         "control",

@@ -17,7 +17,6 @@ from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_dlperf.config.settings import Setting
-    from pytest_dlperf.model.metric import RuleName
 
 E = TypeVar("E", bound=Enum)
 
@@ -156,13 +155,6 @@ def member(choices: type[E], option: OptionText) -> E:
             f"{', '.join(words)}"
         )
     return choices(option.text)
-
-
-def rule_name(option: OptionText) -> RuleName:
-    """Read the name of a rule of the gate."""
-    from pytest_dlperf.model.metric import RuleName
-
-    return member(RuleName, option)
 
 
 def metric_names(option: OptionText) -> tuple[str, ...]:

@@ -152,8 +152,7 @@ class Trials:
             sys.executable, "-m", "pytest", *self._arguments, *setup.arguments,
             "-p", "pytest_dlperf.plugin", "-p", "pytest_dlperf.plugin.candidate",
             f"--candidate-order={order}", f"--dlperf-json={results}", "--dlperf-history=none",
-            f"--dlperf-run-dir={place / 'logs'}", "--dlperf-repeats=1", "--dlperf-gate=tolerance",
-            "--dlperf-control=never",
+            f"--dlperf-run-dir={place / 'logs'}", "--dlperf-repeats=1", "--dlperf-control=never",
         ]  # fmt: skip
         for declared in options_reset():
             words += ["-o", f"{declared.key}="] * declared.ini

@@ -9,14 +9,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import location, pooled_noise, t_quantile
-from pytest_dlperf.gate.reference import Reference
+from pytest_dlperf.gate.rule import MAX_OWN_NOISE
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.statistics import MIN_RUNS_FOR_NOISE, difference_percent
 
 if TYPE_CHECKING:
-    from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.measurement import InterleavedRuns, Samples
+    from pytest_dlperf.model.baseline import Baseline, PooledNoise
+    from pytest_dlperf.model.measurement import InterleavedRuns
+    from pytest_dlperf.model.metric import Metric
 
 _MAX_CONFIRMING_LOSS: Final = 0.015
 _CONFIRMING_SHARE: Final = 0.75
@@ -61,15 +62,24 @@ def confirm(
     problem = _why_incomparable(both, name)
     if problem is not None:
         return _with_note(without_control, problem)
-    arms = both.candidate.samples(name), both.control.samples(name)
-    known = _noise(arms, baseline)
-    if known is None:
+    noise = _noise(both, name, baseline)
+    if noise is None:
         return _with_note(
             without_control,
             "the control arm is inconclusive: too few runs of each to estimate their noise",
         )
-    found = _Arms.of(both.candidate.case_id, arms, baseline, *known)
-    return _decide(judgement, found, min_loss_percent)
+    # Where a loss of 1 % counts, a loss below 1.5 % has to be confirmed.
+    least = min(_MAX_CONFIRMING_LOSS, _CONFIRMING_SHARE * min_loss_percent / 100)
+    accepted = baseline.accepted if baseline else None
+    is_confirmed, comparison = _compare(
+        both, judgement.metric, noise, least=least, accepted=accepted
+    )
+    told = f"{'' if is_confirmed else 'not '}confirmed by the control arm: {comparison}"
+    return replace(
+        judgement,
+        verdict=judgement.verdict if is_confirmed else Verdict.ENVIRONMENT_SHIFT,
+        reason=f"{judgement.reason}; {told}" if judgement.reason else told,
+    )
 
 
 def _why_incomparable(both: InterleavedRuns, name: str) -> str | None:
@@ -86,97 +96,50 @@ def _why_incomparable(both: InterleavedRuns, name: str) -> str | None:
     return None
 
 
-class _Arms(Struct, frozen=True, kw_only=True):
-    """Locations of candidate and control, and their ratio with its relative standard ``error``.
-
-    ``dof`` are the error's degrees of freedom; ``None`` if the noise is that of a baseline of many
-    runs.
-    """
-
-    case_id: str
-    unit: str
-    candidate: float
-    control: float
-    ratio: float
-    pairs: int
-    error: float
-    dof: int | None
-    accepted: float | None
-
-    @classmethod
-    def of(
-        cls,
-        case_id: str,
-        arms: tuple[Samples, Samples],
-        baseline: Baseline | None,
-        deviation: float,
-        dof: int | None,
-    ) -> _Arms:
-        candidate, control = (arm.values for arm in arms)
-        # The runs of a pair follow each other, so drift through the night cancels.
-        ratios = [one / other for one, other in zip(candidate, control, strict=False)]
-        return cls(
-            case_id=case_id,
-            unit=arms[0].metric.unit,
-            candidate=location(candidate, deviation),
-            control=location(control, deviation),
-            ratio=location(ratios, deviation * math.sqrt(2)),
-            pairs=len(ratios),
-            error=deviation * math.sqrt(2 / len(ratios)),
-            dof=dof,
-            accepted=baseline.accepted if baseline else None,
-        )
-
-    @property
-    def confirming_errors(self) -> float:
-        """Standard errors that confirm a loss; more where the noise is that of few runs."""
-        if self.dof is None:
-            return _CONFIRMING_ERRORS
-        return t_quantile(_CONFIRMING_ERRORS, self.dof)
-
-    def describe(self) -> str:
-        beside = ""
-        if self.accepted is not None:
-            difference = difference_percent(self.control, self.accepted)
-            beside = f" ({numbers.signed_percent(difference)} from the accepted number)"
-        return (
-            f"{self.case_id} {numbers.quantity(self.candidate)} against "
-            f"{numbers.quantity(self.control, self.unit)}{beside}"
-        )
-
-
-def _noise(
-    arms: tuple[Samples, Samples], baseline: Baseline | None
-) -> tuple[float, int | None] | None:
-    """Relative deviation between runs; its degrees of freedom if it is that of tonight's arms."""
-    # With fewer runs in the baseline, the noise is that of tonight's arms.
-    if baseline is not None and sum(map(len, baseline.rolling)) >= MIN_RUNS_FOR_NOISE:
-        return Reference.of(baseline.rolling, baseline.better).deviation, None
+def _noise(both: InterleavedRuns, name: str, baseline: Baseline | None) -> PooledNoise | None:
+    """Pool the noise of both arms, and that of a baseline of many runs unless they are noisier."""
     # Each arm around its own mean: the difference between them is not noise.
-    pooled = pooled_noise(arm.values for arm in arms)
-    return None if pooled is None else (pooled.deviation, pooled.dof)
+    arms = [arm.samples(name).values for arm in (both.candidate, both.control)]
+    own = pooled_noise(arms)
+    rolling = baseline.rolling if baseline else ()
+    if sum(map(len, rolling)) < MIN_RUNS_FOR_NOISE:
+        return own
+    known = pooled_noise([*rolling, *arms])
+    is_noisy = own and known and own.deviation > MAX_OWN_NOISE * known.deviation
+    return own if is_noisy else known
 
 
-def _decide(judgement: Judgement, arms: _Arms, min_loss_percent: float) -> Judgement:
-    if judgement.metric.better is None:
-        raise AssertionError(f"{judgement.metric.name} has no direction")
-    loss = judgement.metric.better.loss(arms.ratio, 1.0)
-    # Where a loss of 1 % counts, a loss below 1.5 % has to be confirmed.
-    least = min(_MAX_CONFIRMING_LOSS, _CONFIRMING_SHARE * min_loss_percent / 100)
-    threshold = max(least, arms.error * arms.confirming_errors)
+def _compare(
+    both: InterleavedRuns,
+    metric: Metric,
+    noise: PooledNoise,
+    *,
+    least: float,
+    accepted: float | None,
+) -> tuple[bool, str]:
+    """Return whether the candidate is worse, and the comparison in words."""
+    better, name = metric.better, metric.ratio_of or metric.name
+    if better is None:
+        raise AssertionError(f"{metric.name} has no direction")
+    candidate, control = both.candidate.samples(name), both.control.samples(name)
+    # The runs of a pair follow each other, so drift through the night cancels.
+    ratios = [one / other for one, other in zip(candidate.values, control.values, strict=False)]
+    loss = better.loss(location(ratios, noise.deviation * math.sqrt(2)), 1.0)
+    error = noise.deviation * math.sqrt(2 / len(ratios))
+    threshold = max(least, t_quantile(_CONFIRMING_ERRORS, noise.dof) * error)
+    levels = [location(arm.values, noise.deviation) for arm in (candidate, control)]
+    beside = ""
+    if accepted is not None:
+        difference = numbers.signed_percent(difference_percent(levels[1], accepted))
+        beside = f" ({difference} from the accepted number)"
     comparison = (
         f"interleaved, the candidate is {numbers.percent(100 * abs(loss))} "
         f"{'worse' if loss > 0 else 'better'}, a loss counts from "
-        f"{numbers.percent(100 * threshold)} on, "
-        f"{numbers.counted(arms.pairs, 'run')} each: {arms.describe()}"
+        f"{numbers.percent(100 * threshold)} on, {numbers.counted(len(ratios), 'run')} each: "
+        f"{both.candidate.case_id} {numbers.quantity(levels[0])} against "
+        f"{numbers.quantity(levels[1], candidate.metric.unit)}{beside}"
     )
-    is_confirmed = loss > threshold
-    told = f"{'' if is_confirmed else 'not '}confirmed by the control arm: {comparison}"
-    return replace(
-        judgement,
-        verdict=judgement.verdict if is_confirmed else Verdict.ENVIRONMENT_SHIFT,
-        reason=f"{judgement.reason}; {told}" if judgement.reason else told,
-    )
+    return loss > threshold, comparison
 
 
 def _with_note(judgement: Judgement, note: str) -> Judgement:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.model.metric import Better
+from pytest_dlperf.model.baseline import PooledNoise
 from pytest_dlperf.model.statistics import (
     MAD_TO_DEVIATION,
     mad_deviation,
@@ -41,12 +40,6 @@ NOISE_RADIUS_MADS: Final = 3.5
 OUTLIER_RADIUS_NOISE: Final = 4.0
 """A run further than this many times the noise from the median does not count for the location."""
 
-MIN_GROSS_RADIUS: Final = 0.03
-"""A run nearer than this to the median is not called an outlier, however quiet the others are."""
-
-QUANTILE_90: Final = 1.2816
-"""The normal distribution's 90 % quantile, in standard deviations: power of nine in ten."""
-
 QUANTILE_97_5: Final = 1.96
 """The same of 97.5 %: 95 values of 100 stay within it on both sides."""
 
@@ -55,12 +48,6 @@ MAX_MODE_DISTANCE: Final = 0.1
 
 _MAX_ACCIDENTS: Final = 0.1
 """The share of runs near the median that may be accidents; more of them are a mode."""
-
-_MIN_EVIDENCE_OF_NIGHTS: Final = 3.0
-"""Nights differ if their levels vary more than so many times as much as by chance.
-
-Where nights do not differ, 3 % of all cases reach that (F-test, six sessions of five runs).
-"""
 
 # In a handful of runs the median deviation is too unsure for a smaller radius.
 _GROSS_RADIUS_MADS: Final = 5.0
@@ -111,16 +98,6 @@ def are_alike(runs: Sequence[float]) -> bool:
     return max(runs) - min(runs) <= _MAX_RANGE_OF_EQUALS * median(runs)
 
 
-class PooledNoise(Struct, frozen=True, kw_only=True):
-    """The relative standard deviation between runs of one session, and how well it is known.
-
-    ``dof`` are its degrees of freedom, two at least.
-    """
-
-    deviation: float
-    dof: int
-
-
 def pooled_noise(sessions: Iterable[Sequence[float]]) -> PooledNoise | None:
     """Noise of runs around the mean of their own session; ``None`` with too few runs.
 
@@ -155,18 +132,6 @@ def pooled_noise(sessions: Iterable[Sequence[float]]) -> PooledNoise | None:
     return PooledNoise(deviation=max(math.sqrt(square / dof), MIN_NOISE), dof=dof)
 
 
-def share_of_nights(levels: Sequence[float], sizes: Sequence[int], deviation: float) -> float:
-    """Return the share of the differences between sessions' levels that chance does not explain.
-
-    ``sizes`` are the numbers of their runs, whose relative standard deviation is ``deviation``.
-    """
-    found = sample_standard_deviation(levels) / mean(levels)
-    chance = deviation**2 * math.fsum(1 / size for size in sizes) / len(sizes)
-    if found**2 <= _MIN_EVIDENCE_OF_NIGHTS * chance:
-        return 0.0
-    return math.sqrt(1 - chance / found**2)
-
-
 def location(runs: Sequence[float], deviation: float) -> float:
     """Locate runs with this relative deviation: their mean without the outliers.
 
@@ -186,19 +151,9 @@ def outliers(runs: Sequence[float], deviation: float) -> list[float]:
     return _beyond(runs, OUTLIER_RADIUS_NOISE * deviation)
 
 
-def gross_outliers(runs: Sequence[float], deviation: float) -> list[float]:
-    """Outliers so far from the median that they show an accident, not the software."""
-    return _beyond(runs, max(OUTLIER_RADIUS_NOISE * deviation, MIN_GROSS_RADIUS))
-
-
 def _beyond(runs: Sequence[float], radius: float) -> list[float]:
     middle = median(runs)
     return [value for value in runs if abs(value - middle) > radius * middle]
-
-
-def are_unstable(runs: Sequence[float], deviation: float) -> bool:
-    """Whether more than a third of the runs are gross outliers, so that nothing follows."""
-    return 3 * len(gross_outliers(runs, deviation)) > len(runs)
 
 
 def median_variance(count: int) -> float:
@@ -240,21 +195,6 @@ def t_quantile(deviations: float, dof: int) -> float:
     return high
 
 
-THRESHOLD_ERRORS: Final = 3.25
-"""Standard errors that a loss has to reach: one look in 1,700 does so by chance."""
-
-
-@lru_cache(maxsize=1024)
-def errors_of_family(members: int) -> float:
-    """Standard errors that the worst loss of so many metrics reaches as seldom as one by chance.
-
-    By Bonferroni: it holds however the members depend on each other.
-    """
-    if members == 1:
-        return THRESHOLD_ERRORS
-    return -NormalDist().inv_cdf(math.erfc(THRESHOLD_ERRORS / math.sqrt(2)) / 2 / members)
-
-
 class StandardError(Struct, frozen=True, kw_only=True):
     """Relative standard error of a difference, and the degrees of freedom it is known with."""
 
@@ -278,15 +218,3 @@ class StandardError(Struct, frozen=True, kw_only=True):
         """95 % interval of a relative difference, in percent; at least -100."""
         low, high = difference - self.interval, difference + self.interval
         return max(100 * low, -100.0), max(100 * high, -100.0)
-
-    def min_detectable_percent(self, threshold: float, better: Better) -> float:
-        """Loss in percent that exceeds a threshold nine times out of ten.
-
-        At most 100 where less is worse: there is no larger loss.
-        """
-        percent = 100 * (threshold + t_quantile(QUANTILE_90, self.dof) * self.value)
-        return min(percent, 100.0) if better is Better.HIGHER else percent
-
-    def false_alarm(self, threshold: float) -> float:
-        """Probability of a loss beyond the threshold when nothing has changed."""
-        return t_sf(threshold / self.value, self.dof)

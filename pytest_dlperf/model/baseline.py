@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
 
-ROLLING_SESSIONS: Final = 6
+ROLLING_SESSIONS: Final = 12
 """How many of the last accepted sessions tonight is compared with."""
 
-MAX_TOLERANCE_PERCENT: Final = 10.0
-"""A larger tolerance says that the noise is beyond what the sequential rule decides."""
+SPREAD_SESSIONS: Final = 30
+"""How many of the last losses show how sessions differ."""
 
 
 class AcceptedSession(Struct, frozen=True, kw_only=True):
@@ -31,6 +31,37 @@ class AcceptedSession(Struct, frozen=True, kw_only=True):
 
     at: str
     runs: tuple[float, ...]
+
+
+class PooledNoise(Struct, frozen=True, kw_only=True):
+    """The relative standard deviation between runs of one session, and how well it is known.
+
+    ``dof`` are its degrees of freedom.
+    """
+
+    deviation: float
+    dof: int
+
+
+class Loss(Struct, frozen=True):
+    """By how much a session was worse than those before it, and its standard error by its runs.
+
+    Both in hundredths of a logarithm; negative: better.
+    """
+
+    percent: float
+    error: float
+
+
+class Spread(Struct, frozen=True, kw_only=True):
+    """How sessions differ from each other, as far as earlier ones have shown it."""
+
+    losses: tuple[Loss, ...] = ()
+    """Of the last sessions, thirty at most, the oldest first."""
+    changed: Loss | None = None
+    """Of the first of the sessions that were worse, or better, since the last that passed."""
+    noise: PooledNoise | None = None
+    """The noise between runs before the number was accepted."""
 
 
 class Acceptance(Struct, frozen=True, kw_only=True):
@@ -79,13 +110,14 @@ class Baseline(Struct, frozen=True, kw_only=True):
     note: str | None = None
     place: str = ""
     sessions: tuple[AcceptedSession, ...] = ()
+    spread: Spread = Spread()
     acceptance: Acceptance | None = None
     """Where the number comes from; ``None`` where that was not recorded."""
     machine: Mapping[str, str] = {}
 
     @property
     def rolling(self) -> tuple[tuple[float, ...], ...]:
-        """The runs of the last accepted sessions, six at most, the oldest first."""
+        """The runs of the last accepted sessions, twelve at most, the oldest first."""
         accepted = tuple(value for _, value in sorted(self.runs.items()))
         sessions = ((accepted,) if accepted else ()) + tuple(s.runs for s in self.sessions)
         return sessions[-ROLLING_SESSIONS:]

@@ -10,7 +10,7 @@ from typing import Self
 from msgspec import Struct
 
 from pytest_dlperf.model.commits import SUITE, CommitRange
-from pytest_dlperf.model.metric import Metric, RuleName
+from pytest_dlperf.model.metric import Metric
 
 
 class _Is(Flag):
@@ -93,32 +93,28 @@ class Verdict(StrEnum):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """What a rule makes of tonight's runs, and how well it can see."""
+    """What the rule makes of tonight's runs, and how well it can see."""
 
-    rule: RuleName
-    """The rule that decided."""
     verdict: Verdict
     """What it says of the runs."""
     reference: float
     """What tonight is held against: the accepted number, or the last accepted sessions pooled; in
     the metric's unit."""
     difference_percent: float
-    """How far tonight lies above the reference, as the rule sees it; negative: below. Which of
-    them is worse says the metric's direction."""
+    """How far the runs that count lie above the reference; negative: below. Which of them is worse
+    says the metric's direction."""
     tolerance_percent: float
     """The largest loss that passes with so many runs."""
     interval_percent: tuple[float, float] | None = None
-    """The 95 % interval of the difference; ``None``, like the next two, with too few runs."""
+    """The 95 % interval of the difference; ``None``, like the next one, with too few runs."""
     min_detectable_percent: float | None = None
     """The smallest loss that the rule finds nine times out of ten."""
-    false_alarm: float | None = None
-    """Probability of an alarm when nothing has changed."""
+    controlled_percent: float | None = None
+    """The same with a control arm, where that is half of it or less."""
     reason: str | None = None
     """Why, where the numbers alone do not explain the verdict."""
     notes: tuple[str, ...] = ()
     """Worth knowing; they change no verdict."""
-    standing_notes: tuple[str, ...] = ()
-    """The same of the accepted sessions: so it was last night, too."""
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
@@ -140,8 +136,6 @@ class Judgement(Struct, frozen=True, kw_only=True):
     """The numbers of both ends of a ratio, for the reader."""
     notes: tuple[str, ...] = ()
     """Worth knowing; they change no verdict."""
-    standing_notes: tuple[str, ...] = ()
-    """What a green night need not repeat; otherwise it is among ``notes``."""
     recorded: bool = False
     """Whether tonight's number becomes the accepted one."""
     refused: str | None = None

@@ -67,13 +67,6 @@ class Statistic(StrEnum):
     P99 = "p99"
 
 
-class RuleName(StrEnum):
-    """The rules that a gate can decide by."""
-
-    TOLERANCE = "tolerance"
-    SEQUENTIAL = "sequential"
-
-
 _Bound = Annotated[float, Meta(ge=-1e300, le=1e300)]
 
 
@@ -113,8 +106,6 @@ class Metric(Struct, frozen=True, kw_only=True):
     """``None`` where the system's tolerance holds."""
     tolerance_at_least: float | None = None
     """A loss of so much passes, however many percent it is; in the unit."""
-    rule: RuleName | None = None
-    """``None`` where the baseline decides."""
     sanity: Sanity | None = None
     """What its samples have to fulfil, if anything."""
     ratio_of: str | None = None

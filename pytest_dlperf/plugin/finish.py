@@ -15,10 +15,9 @@ from pytest_dlperf.files.ci import ci_run_page
 from pytest_dlperf.files.environment import describe_actor, describe_environment
 from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.gate.tolerance import detectable_percent
-from pytest_dlperf.gate.verdicts import is_outside_tolerance, withdraw
+from pytest_dlperf.gate.accepting import withdraw
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.baseline import Acceptance
+from pytest_dlperf.model.baseline import Acceptance, Baseline
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import BaselineChange, Results
 from pytest_dlperf.report.case_status import NOTHING_MEASURED, case_counts
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from pytest_dlperf.gate.rules import Terms
+    from pytest_dlperf.gate.terms import Terms
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.model.results import CaseResult, IgnoredLog
@@ -49,6 +48,7 @@ _DONE: Final = (
     ),
     (ChangeKind.ACCEPT, "accepted new numbers of", ""),
     (ChangeKind.EXTEND, "added this session's runs to the baselines of", ""),
+    (ChangeKind.NOTE, "noted in the baselines how far this session differs, of", ""),
 )
 """Kinds of changes, the words of their notes, and their consequences."""
 
@@ -106,7 +106,7 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
             notes += more
         results = [_as_written(result, changes) for result in results]
     if not (settings.update_baselines or settings.extend_baselines):
-        notes += _improvements(suite, results, session_start.at)
+        notes += _improvements(results, session_start.at)
     origin = {
         "commit": commit,
         "commit_url": page,
@@ -230,15 +230,13 @@ def _as_written(result: CaseResult, changes: Iterable[BaselineChange]) -> CaseRe
     return replace(result, judgements=judgements)
 
 
-def _improvements(suite: Suite, results: Iterable[CaseResult], tonight: str) -> Iterator[Note]:
+def _improvements(results: Iterable[CaseResult], tonight: str) -> Iterator[Note]:
     """Say how to accept numbers that are better by far: until then the gate guards the old ones."""
     better: dict[str, list[str]] = {}
     for result in results:
         for name, judgement in result.judgements.items():
             # Only what was compared has a baseline that can be read.
-            if judgement.verdict is Verdict.IMPROVED and is_outside_tolerance(
-                judgement, _tolerance_percent(suite, result.case, judgement.metric)
-            ):
+            if judgement.verdict is Verdict.IMPROVED:
                 known = result.explanations.get(name)
                 # What is new tonight needs no day.
                 is_older = known is not None and known.nights_at_level > 1
@@ -251,10 +249,6 @@ def _improvements(suite: Suite, results: Iterable[CaseResult], tonight: str) -> 
             f"better than what is accepted: {numbers}; --dlperf-update-baselines accepts the new "
             "numbers, until then a loss back to the old ones passes"
         )
-
-
-def _tolerance_percent(suite: Suite, case: Case, metric: Metric) -> float:
-    return suite.terms(case, metric).tolerance_of(suite.baselines(case).get(metric.name))
 
 
 def _refused(case: Case, metric: str | None, why: str, *, is_bad: bool = True) -> Note:
@@ -313,14 +307,21 @@ def _unsteady(
             continue
         samples = measurement.samples(change.metric.name)
         if samples.spread is not None and samples.spread > NOISY_SPREAD:
-            terms = terms_of(change.case, change.metric)
-            tolerance = terms.tolerance_of(None, level=samples.median)
-            percent = detectable_percent(samples.values, tolerance, better)
-            sees = "no loss" if percent is None else f"losses from {percent:.0f} % on"
+            baseline = Baseline(
+                metric=change.metric.name,
+                unit=change.metric.unit,
+                better=better,
+                estimator=measurement.estimator,
+                accepted=change.number or 0.0,
+                runs=change.runs,
+            )
+            rule = terms_of(change.case, change.metric).rule(change.metric, baseline)
+            sees = numbers.detectable_loss(rule.min_detectable_percent)
             yield Note(
                 f"the {change.metric.name} of {change.case.id} differs much between its runs "
-                f"({samples.spread * 100:.0f} %): with them the gate finds {sees}. Was the machine "
-                "busy? When it is quiet, delete the case's entry, and record again"
+                f"({samples.spread * 100:.0f} %): the smallest loss that the gate finds with them "
+                f"is {sees}. Was the machine busy? When it is quiet, delete the case's entry, and "
+                "record again"
             )
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.options import Settings
     from pytest_dlperf.files.session_folder import SessionFolder
     from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.gate.rules import Terms
+    from pytest_dlperf.gate.terms import Terms
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.model.baseline import Baseline
     from pytest_dlperf.model.case import Case
@@ -153,20 +153,17 @@ class Suite(Struct, frozen=True, kw_only=True):
 
     def terms(self, case: Case, metric: Metric) -> Terms:
         """Return the terms of judging a metric of a case, beside its baseline."""
-        from pytest_dlperf.gate.rules import Terms
-        from pytest_dlperf.gate.sequential import CONFIRMED_LOSS_PERCENT, MIN_LOSS_PERCENT
+        from pytest_dlperf.gate.terms import Terms
 
         system = self.systems[case.system]
         from_logs = bool(self.settings.log_sources)
         own = metric.tolerance_percent
-        has_control = self.control is not ControlArm.NEVER
         return Terms(
             tolerance_percent=system.tolerance_percent if own is None else own,
             tolerance_at_least=metric.tolerance_at_least or 0.0,
-            min_loss_percent=CONFIRMED_LOSS_PERCENT if has_control else MIN_LOSS_PERCENT,
+            has_control=self.control is not ControlArm.NEVER,
             default_repeats=None if from_logs else system.repeats,
             repeats=None if from_logs else self.settings.repeats,
-            forced=self.settings.gate,
             members=max(len(self.accepted_members(case, metric.family)), 1) if metric.family else 1,
         )
 

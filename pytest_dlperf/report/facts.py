@@ -115,7 +115,11 @@ def _how_far(judgement: Judgement, held: float) -> Text:
     """Say how far the measured number lies from another, and which way that is."""
     if judgement.measured is None or not held:
         return NOTHING
-    percent = difference_percent(judgement.measured, held)
+    decision = judgement.decision
+    if decision is not None and held == decision.reference:
+        percent = decision.difference_percent
+    else:
+        percent = difference_percent(judgement.measured, held)
     told, better = numbers.signed_percent(percent), judgement.metric.better
     if told == "+0.0 %" or better is None:
         return phrase("{}", number(told))
@@ -153,12 +157,10 @@ def _basis(judgement: Judgement) -> Iterator[Fact]:
         if view is None and interval is not None:
             view = f"95 % interval {numbers.interval(interval)}"
         yield Fact("compared", (phrase("{}", word(view or "")),), Weight.FULL)
-        gate = phrase("{}: {}", word(decision.rule.value), word(_sees(decision)))
-        yield Fact("gate", (gate,), Weight.FULL)
+        yield Fact("gate", (phrase("{}", word(_sees(decision))),), Weight.FULL)
     over = judgement.metric.ratio_of or ""
     ends = (phrase("{} {}", over, end) for end in judgement.ends)
     yield Fact("note", tuple(dict.fromkeys((*ends, *map(_note, judgement.notes)))), Weight.FULL)
-    yield Fact("as ever", tuple(map(_note, judgement.standing_notes)), Weight.FULL)
     is_worse = (judgement.loss_percent or 0.0) > 0
     if is_worse and judgement.verdict in (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT):
         accept = phrase("if this is how it is from now on: {}", code(ACCEPT))
@@ -176,7 +178,11 @@ def _sees(decision: Decision) -> str:
         return "what it sees cannot be said from so few runs"
     if visible >= 100:  # noqa: PLR2004 - percent
         return "sees no loss at all: the runs differ too much"
-    return f"sees a loss of {numbers.percent(visible)} or more, 9 times out of 10"
+    said = f"sees a loss of {numbers.percent(visible)} or more, 9 times out of 10"
+    controlled = decision.controlled_percent
+    if controlled is None:
+        return said
+    return f"{said}; with a control arm, {numbers.percent(controlled)} or more"
 
 
 # ------------------------------------------------------------------------------- of a case

@@ -20,7 +20,8 @@ from pytest_dlperf.report.runs import RUNS_LISTED, interleaved_arms, runs_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_dlperf.gate.verdicts import GateResult, MeasuredCase
+    from pytest_dlperf.gate.inputs import MeasuredCase
+    from pytest_dlperf.gate.verdicts import GateResult
     from pytest_dlperf.model.judgement import Explanation, Judgement
     from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.report.runs import RunsText

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import SINGLE_DEVICE
-from pytest_dlperf.model.metric import Better, RuleName
+from pytest_dlperf.model.metric import Better
 from pytest_dlperf.report import texts
 
 if TYPE_CHECKING:
@@ -76,16 +76,12 @@ def accepted(judgement: Judgement | None) -> float | None:
 
 
 def difference_percent(judgement: Judgement | None) -> float | None:
-    """Return how far the number that is shown lies above the reference shown beside it.
+    """Return how far the runs that count lie above the reference; ``None`` if nothing was compared.
 
-    The rule may have gone by another number than the median: see ``rule_view``. ``None`` where
-    nothing was compared.
+    The median may lie elsewhere: see ``rule_view``.
     """
-    if judgement is None or (decision := judgement.decision) is None:
-        return None
-    if judgement.measured is None:
-        return decision.difference_percent
-    return (judgement.measured / decision.reference - 1) * 100
+    decision = judgement.decision if judgement else None
+    return decision.difference_percent if decision else None
 
 
 def lost(judgement: Judgement | None) -> float | None:
@@ -97,15 +93,16 @@ def lost(judgement: Judgement | None) -> float | None:
 
 
 def rule_view(judgement: Judgement) -> str | None:
-    """Say what the rule went by, such as "the runs that count lie at 399.01", if not the median."""
-    decision = judgement.decision
-    if decision is None or decision.rule is not RuleName.SEQUENTIAL:
+    """Say where the runs that count lie, if that is not at the median."""
+    decision, measured = judgement.decision, judgement.measured
+    if decision is None or measured is None:
         return None
-    held, percent = decision.reference, decision.difference_percent
-    ends = decision.interval_percent
-    interval = f" (95 %: {numbers.interval(ends)})" if ends else ""
-    place = numbers.number(held * (1 + percent / 100), judgement.metric.unit)
-    return f"the runs that count lie at {place}: {numbers.signed_percent(percent)}{interval}"
+    percent = decision.difference_percent
+    of_median = numbers.signed_percent(100 * (measured / decision.reference - 1))
+    if of_median == numbers.signed_percent(percent):
+        return None
+    place = numbers.number(decision.reference * (1 + percent / 100), judgement.metric.unit)
+    return f"the runs that count lie at {place}"
 
 
 def scaling_of(case: Case) -> str:

@@ -1,66 +1,26 @@
-"""Which rule judges a metric, and how many runs that takes."""
+"""What a metric is judged by beside its baseline, and how many runs its rule needs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 from msgspec import Struct
 
-from pytest_dlperf.gate.noise import is_noise_free
-from pytest_dlperf.gate.reference import Reference, counted_sessions
-from pytest_dlperf.gate.sequential import (
-    FIRST_LOOK,
-    MIN_BASELINE_RUNS,
-    MIN_BASELINE_SESSIONS,
-    MIN_LOSS_PERCENT,
-    SequentialRule,
-)
-from pytest_dlperf.gate.tolerance import USUAL_REPEATS, ToleranceRule
+from pytest_dlperf.gate.rule import LAST_LOOK, Rule
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.baseline import MAX_TOLERANCE_PERCENT
 from pytest_dlperf.model.measurement import FixedRepeats, RunStatus
-from pytest_dlperf.model.metric import RuleName, Source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.judgement import Decision
     from pytest_dlperf.model.measurement import Repeats, Run
-    from pytest_dlperf.model.metric import Better, Metric
+    from pytest_dlperf.model.metric import Metric
 
-
-class Rule(Protocol):
-    """Decides about one metric of a case. It is made from a baseline and keeps no state."""
-
-    @property
-    def name(self) -> RuleName:
-        """Which rule it is."""
-
-    @property
-    def better(self) -> Better:
-        """In which direction the metric improves."""
-
-    @property
-    def at_most(self) -> int:
-        """The number of runs after which it always decides."""
-
-    @property
-    def may_be_fewer(self) -> bool:
-        """Whether it may decide before ``at_most`` runs."""
-
-    @property
-    def min_detectable_percent(self) -> float | None:
-        """The loss that a usual night finds nine times out of ten; ``None`` if that is unknown."""
-
-    def decide(self, values: Sequence[float], *, is_last: bool) -> Decision | None:
-        """Decide by the runs so far, in their order; ``None`` asks for one more.
-
-        With ``is_last`` there will be no more, and there is always a decision.
-
-        Raises:
-            ValueError: There are no runs.
-        """
+_MIN_LOSS_PERCENT: Final = 2.0
+"""The smallest loss that counts, unless the metric or the baseline has its own tolerance."""
+_MIN_CONFIRMED_LOSS_PERCENT: Final = 1.2
+"""The same where a control arm confirms it."""
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -70,15 +30,12 @@ class Terms(Struct, frozen=True, kw_only=True):
     """The metric's or its system's; the baseline's own tolerance takes precedence."""
     tolerance_at_least: float = 0.0
     """A loss of this amount in the metric's unit passes, however many percent it is."""
-    min_loss_percent: float = MIN_LOSS_PERCENT
-    """The smallest loss that counts by the sequential rule, unless the metric or the baseline has
-    its own tolerance; smaller where a control arm follows."""
+    has_control: bool = False
+    """Whether a control arm follows an alarm."""
     default_repeats: int | None = None
-    """Runs that the system takes; ``None``: all there are."""
+    """Runs that the system takes where there is no baseline; ``None``: all there are."""
     repeats: int | None = None
     """Runs that the user fixed (``--dlperf-repeats``)."""
-    forced: RuleName | None = None
-    """The rule that the user forces (``--dlperf-gate``)."""
     members: int = 1
     """How many metrics are judged together, as a family: a false alarm of any is one of all."""
 
@@ -91,12 +48,30 @@ class Terms(Struct, frozen=True, kw_only=True):
         percent = self.tolerance_percent if own is None else own
         return max(percent, self._least_percent(baseline.accepted if baseline else level))
 
-    def min_loss_of(self, metric: Metric, baseline: Baseline | None) -> float:
+    def min_loss_of(
+        self, metric: Metric, baseline: Baseline | None, *, has_control: bool | None = None
+    ) -> float:
         """Return the smallest loss that counts in percent: its own tolerance, if it has one."""
+        if has_control is None:
+            has_control = self.has_control
+        least = _MIN_CONFIRMED_LOSS_PERCENT if has_control else _MIN_LOSS_PERCENT
         own = baseline.tolerance_percent if baseline is not None else None
         own = metric.tolerance_percent if own is None else own
-        percent = self.min_loss_percent if own is None else own
+        percent = least if own is None else own
         return max(percent, self._least_percent(baseline.accepted if baseline else None))
+
+    def rule(self, metric: Metric, baseline: Baseline, *, available: int | None = None) -> Rule:
+        """Make the rule that judges a metric; ``available`` is how many runs can be had."""
+        return Rule(
+            baseline,
+            tolerance_percent=self.tolerance_of(baseline),
+            min_loss_percent=self.min_loss_of(metric, baseline, has_control=False),
+            min_confirmed_percent=self.min_loss_of(metric, baseline, has_control=True),
+            repeats=self.repeats,
+            available=available,
+            members=self.members,
+            has_control=self.has_control,
+        )
 
     def notes(self, metric: Metric, baseline: Baseline) -> tuple[str, ...]:
         """Note the amount that passes where it exceeds the tolerance in percent."""
@@ -119,7 +94,7 @@ class RepeatsByRule(Struct, frozen=True):
     @property
     def at_most(self) -> int:
         """The largest number of runs."""
-        return max(self.at_least, *(rule.at_most for rule in self.rules.values()))
+        return max(self.at_least, LAST_LOOK)
 
     @property
     def may_be_fewer(self) -> bool:
@@ -136,46 +111,9 @@ class RepeatsByRule(Struct, frozen=True):
             # A missing or unusable number is invalid, however many runs follow.
             if len(values) < len(whole) or min(values) <= 0:
                 continue
-            if rule.decide(values, is_last=False) is None:
+            if not rule.is_enough(values):
                 return False
         return True
-
-
-def last_decision(rule: Rule, values: Sequence[float]) -> Decision:
-    """Decide by the last run."""
-    decision = rule.decide(values, is_last=True)
-    if decision is None:
-        raise AssertionError(f"the {rule.name.value} rule did not decide by its last run")
-    return decision
-
-
-def rule_for(
-    metric: Metric, baseline: Baseline, terms: Terms, *, available: int | None = None
-) -> Rule:
-    """Make the rule that judges a metric of a case; ``available`` is how many runs can be had.
-
-    Without a run in the baseline it is the tolerance, also if the sequential rule is forced: that
-    has no noise to go by.
-    """
-    sessions = baseline.rolling
-    tolerance_percent = terms.tolerance_of(baseline)
-    if _rule_name(metric, baseline, terms) is RuleName.SEQUENTIAL and any(sessions):
-        return SequentialRule.of(
-            baseline,
-            tolerance_percent=tolerance_percent,
-            min_loss_percent=terms.min_loss_of(metric, baseline),
-            repeats=terms.repeats,
-            available=available,
-            members=terms.members,
-        )
-    return ToleranceRule(
-        baseline=baseline,
-        tolerance_percent=tolerance_percent,
-        at_most=terms.repeats or terms.default_repeats or USUAL_REPEATS,
-        is_printed=metric.source is Source.LOG,
-        is_noise_free=_is_quiet(metric, sessions),
-        members=terms.members,
-    )
 
 
 def repeats_for(
@@ -198,11 +136,8 @@ def repeats_for(
         if metric.ratio_of is not None:
             continue
         baseline = baselines.get(metric.name)
-        rule = None
         if metric.better is not None and baseline is not None and why_unusable(baseline) is None:
-            rule = rule_for(metric, baseline, terms)
-        if rule is not None and rule.may_be_fewer:
-            rules[metric.name] = rule
+            rules[metric.name] = terms.rule(metric, baseline)
         elif fewest is not None:
             usual = terms.default_repeats
             fewest = None if usual is None else max(fewest, usual)
@@ -223,30 +158,3 @@ def why_unusable(baseline: Baseline) -> str | None:
         f"{baseline.place} accepts {min(values):g} as {baseline.metric}: a loss is a part of the "
         "accepted number, which has to be above 0"
     )
-
-
-def _rule_name(metric: Metric, baseline: Baseline, terms: Terms) -> RuleName:
-    """Choose the rule: the user's, the metric's own, else sequential as soon as it can decide.
-
-    A metric that does not differ from run to run has no noise for the sequential rule.
-    """
-    wanted = terms.forced or metric.rule
-    if wanted is not None:
-        return wanted
-    sessions = counted_sessions(baseline.rolling)
-    # Sessions of one run or two show little of how nights differ.
-    whole = [session for session in sessions if len(session) >= FIRST_LOOK]
-    if (
-        len(whole) >= MIN_BASELINE_SESSIONS
-        and Reference.of(sessions, baseline.better).counted >= MIN_BASELINE_RUNS
-        and terms.tolerance_of(baseline) <= MAX_TOLERANCE_PERCENT
-        and (terms.repeats is None or terms.repeats >= FIRST_LOOK)
-        and not _is_quiet(metric, sessions)
-    ):
-        return RuleName.SEQUENTIAL
-    return RuleName.TOLERANCE
-
-
-def _is_quiet(metric: Metric, sessions: Sequence[Sequence[float]]) -> bool:
-    """Whether a metric never differs from run to run; equal times are equal by chance."""
-    return metric.source is Source.LOG and is_noise_free(sessions)

@@ -1,0 +1,104 @@
+"""What the gate judges: measurements, the baselines of their cases, and the terms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_dlperf.gate.terms import why_unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from pytest_dlperf.gate.rule import Rule
+    from pytest_dlperf.gate.terms import Terms
+    from pytest_dlperf.model.baseline import Baseline
+    from pytest_dlperf.model.measurement import Measurement
+    from pytest_dlperf.model.metric import Metric
+
+
+class MeasuredCase(Struct, frozen=True):
+    """A measurement, and the baselines of its case by metric."""
+
+    measurement: Measurement
+    baselines: Mapping[str, Baseline]
+
+    def why_incomparable(self, metric: Metric) -> str | None:
+        """Return why a metric and its baseline cannot be compared; ``None`` if they can."""
+        baseline = self.baselines.get(metric.name)
+        if baseline is None:
+            return None
+        return baseline.why_incomparable(metric, self.measurement) or why_unusable(baseline)
+
+
+class GateInput(Struct, frozen=True):
+    """What is to be judged: a metric of a case, its terms, and the reference of a ratio."""
+
+    metric: Metric
+    case: MeasuredCase
+    terms: Terms
+    reference: MeasuredCase | None = None
+    base_terms: Terms | None = None
+    """Terms of the metric that a ratio is taken of."""
+    now: datetime | None = None
+    """When it is judged; ``None`` where that is not when it was measured."""
+    contradiction: str | None = None
+    """What else the log says of the steps' time, where that is not what is taken of it."""
+
+    @property
+    def base(self) -> Metric:
+        """The metric of single runs: the one that a ratio is taken of, else the metric itself."""
+        over = self.metric.ratio_of
+        return self.metric if over is None else self.case.measurement.metric(over)
+
+    @property
+    def measured(self) -> float | None:
+        """The median, or the ratio of two; ``None`` without a run."""
+        own = self.case.measurement
+        if self.reference is None:
+            return own.samples(self.metric.name).median
+        return own.ratio(self.metric, self.reference.measurement)
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """The metric's baseline."""
+        return self.case.baselines.get(self.metric.name)
+
+    @property
+    def tolerance_percent(self) -> float:
+        """The metric's tolerance in percent."""
+        return self.terms.tolerance_of(self.baseline, level=self.measured)
+
+    @property
+    def rule(self) -> Rule | None:
+        """The rule that judges it; ``None`` without a baseline, and for a ratio."""
+        if self.baseline is None or self.reference is not None:
+            return None
+        available = self.case.measurement.available_runs
+        return self.terms.rule(self.metric, self.baseline, available=available)
+
+    @property
+    def min_loss_percent(self) -> float:
+        """The smallest loss that counts."""
+        return self.terms.min_loss_of(self.metric, self.baseline)
+
+    @property
+    def ends(self) -> tuple[MeasuredCase, ...]:
+        """The case, then the reference of a ratio."""
+        return (self.case,) if self.reference is None else (self.case, self.reference)
+
+    @property
+    def without_control(self) -> GateInput:
+        """The same for a gate without control arm, where a loss may be the night's."""
+        return replace(self, terms=replace(self.terms, has_control=False))
+
+    @property
+    def of_reference(self) -> GateInput | None:
+        """The input that judges a ratio's reference by itself."""
+        if self.reference is None:
+            return None
+        terms = replace(self.base_terms or self.terms, repeats=None)
+        return GateInput(self.base, self.reference, terms).without_control

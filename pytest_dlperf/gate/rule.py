@@ -1,0 +1,476 @@
+"""The rule that judges every metric: tonight's runs against the sessions that its baseline keeps.
+
+Numbers are logarithms, turned so that less is worse; a loss is a difference of two of them.
+
+1. A session's level is the mean of its runs near the median, the baseline's level the mean of its
+   sessions' levels.
+2. The noise between runs is pooled within sessions, tonight's included.
+3. Each session leaves its loss against the level of its time, red ones too: of a row of red
+   sessions the first, once a green one has followed. The last thirty show how sessions differ, less
+   the noise of runs, shrunk to a prior while they are few.
+4. Tonight is red if its loss exceeds a floor, what runs explain, and what sessions explain.
+5. It is also red if it is worse than the accepted number by more than the tolerance: a little may
+   be lost every night.
+6. A gain is judged by the same limits as a loss.
+
+``benchmarks/gate_power.py`` shows the false alarms and the power that the constants give.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, final, overload
+
+from pytest_dlperf.gate.noise import MIN_NOISE, is_noise_free, pooled_noise, t_quantile
+from pytest_dlperf.model import numbers
+from pytest_dlperf.model.baseline import Loss, PooledNoise
+from pytest_dlperf.model.judgement import Decision, Verdict
+from pytest_dlperf.model.metric import Better
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_dlperf.model.baseline import Baseline
+
+LOOKS: Final = (3, 4, 5, 7, 9)
+"""Runs after which a session may end."""
+LAST_LOOK: Final = LOOKS[-1]
+_FIRST_ALARM: Final = 5
+"""The first look that may be red."""
+_FIRST_USUAL_ALARM: Final = 7
+"""An earlier one is red only at twice the limit."""
+
+_ALPHA_RUNS: Final = 0.003
+"""Probability that the noise of runs alone exceeds its limit at one look."""
+_ALPHA: Final = 0.005
+"""The same of runs and sessions together."""
+
+_PASSING: Final = 0.6
+"""A session ends early if its loss is below this part of the limit of nine runs."""
+_PASSING_DRIFT: Final = 0.8
+
+_PRIOR_SHARE: Final = 0.15
+_PRIOR_SESSIONS: Final = 4
+"""Before any is known, sessions differ by 15 % of the tolerance, with the weight of four sessions
+(moderated t: Smyth 2004)."""
+_EVIDENCE: Final = 0.5
+"""Standard errors of a variance by which losses must exceed the noise of runs."""
+_ACCIDENTS: Final = 0.07
+"""The part of the losses, the farthest off, that may be accidents: one of eight to twenty-two."""
+_MIN_WORST_OF: Final = 20
+"""From so many losses on, worse than each of them by the floor is red: one session in 21 is the
+worst by chance."""
+
+_ACCIDENT: Final = 0.03
+_ACCIDENT_NOISE: Final = 4.0
+"""A run is an accident if it lies four deviations, and at least 3 %, from the median."""
+MAX_OWN_NOISE: Final = 2.0
+"""A session over so many times as noisy as the baseline is judged by its own noise."""
+_MIN_RUNS_FOR_OWN_NOISE: Final = 5
+_MEDIAN: Final = 1.57
+"""Variance of a median over that of the mean of as many runs; the accepted one is of five."""
+_MAX_DOF: Final = 200
+_QUANTILE_90: Final = 1.2816
+_QUANTILE_97_5: Final = 1.96
+_ALL_PERCENT: Final = 100.0
+_BLIND_PERCENT: Final = 90.0
+"""Who finds only such losses, where less is worse, finds none."""
+_WORTH_A_CONTROL: Final = 2.0
+_MUCH_LESS: Final = 1.5
+"""From so many times the usual loss on, a session says that it sees less."""
+
+
+class _Tonight(NamedTuple):
+    """What so many runs show."""
+
+    level: float
+    near: tuple[float, ...]
+    accidents: tuple[float, ...]
+    noise: PooledNoise | None
+    is_noisy: bool
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether a third of the runs at most are accidents."""
+        return 2 * len(self.accidents) <= len(self.near)
+
+
+class _Error(NamedTuple):
+    """Variance of a difference by the noise of runs, and by that between sessions too."""
+
+    runs: float
+    runs_dof: int
+    total: float
+    dof: int
+
+
+@final
+class Rule:
+    """Judges one metric: is asked after each run, and decides at the end."""
+
+    def __init__(  # noqa: PLR0913 - all that a verdict rests on, by name
+        self,
+        baseline: Baseline,
+        *,
+        tolerance_percent: float,
+        min_loss_percent: float,
+        min_confirmed_percent: float,
+        repeats: int | None = None,
+        available: int | None = None,
+        members: int = 1,
+        has_control: bool = False,
+    ) -> None:
+        """Take all that it needs from the baseline.
+
+        The smallest loss that counts is another where a control arm confirms it.
+        ``repeats`` is the number of runs that the user fixed, ``available`` how many can be had. Of
+        ``members`` that are judged together, all share the probability of a false alarm. Where a
+        control arm follows an alarm, differences between sessions do not prevent one.
+        """
+        self.baseline = baseline
+        self.better = baseline.better
+        self.members, self.has_control = members, has_control
+        wanted = repeats or LAST_LOOK
+        self.at_most = wanted if available is None else max(min(wanted, available), 1)
+        self.is_fixed = repeats is not None
+        self.tolerance = self._as_loss(tolerance_percent)
+        self._floors = tuple(map(self._as_loss, (min_loss_percent, min_confirmed_percent)))
+        sessions = baseline.rolling
+        self.noise = _combined(pooled_noise(sessions), baseline.spread.noise)
+        ends = [self._near(self._logs(runs)) for runs in sessions]
+        levels = [math.fsum(near) / len(near) for near in ends]
+        self.accepted = self._log(baseline.accepted)
+        self.sessions = len(levels)
+        self.level = math.fsum(levels) / len(levels) if levels else self.accepted
+        self._by_level = math.fsum(1 / len(near) for near in ends) / max(self.sessions, 1) ** 2
+        if self.sessions == 1 and baseline.runs:
+            # The first session is known by the number that a person has accepted.
+            self.level, self._by_level = self.accepted, _MEDIAN / len(baseline.runs)
+        self._between, self._between_dof = self._spread()
+        self._max_own_noise = math.inf
+        if self.noise is not None:
+            surely = t_quantile(_QUANTILE_97_5, self.noise.dof) / _QUANTILE_97_5
+            self._max_own_noise = MAX_OWN_NOISE * surely * self.noise.deviation
+        losses = baseline.spread.losses
+        self._worst = math.inf
+        if len(losses) >= _MIN_WORST_OF and self.sessions:
+            worst = max(loss.percent for loss in losses) / 100
+            self._worst = worst * math.sqrt(1 + 1 / self.sessions)
+
+    @property
+    def may_be_fewer(self) -> bool:
+        """Whether it may decide before ``at_most`` runs."""
+        return not self.is_fixed
+
+    @property
+    def min_detectable_percent(self) -> float | None:
+        """The loss that a usual night finds nine times out of ten; ``None`` if it is unknown."""
+        return self._detectable(self.at_most, self.noise, has_control=self.has_control)
+
+    def is_enough(self, values: Sequence[float]) -> bool:
+        """Whether it decides by the runs so far, in their order."""
+        count = len(values)
+        if count >= self.at_most:
+            return True
+        is_look = count in LOOKS and not self.is_fixed
+        return is_look and self._verdict(values, self._tonight(values), is_last=False) is not None
+
+    def decide(self, values: Sequence[float]) -> Decision:
+        """Decide by all runs.
+
+        Raises:
+            ValueError: There are no runs.
+        """
+        if not values:
+            raise ValueError("there are no runs")
+        tonight = self._tonight(values)
+        return self._decision(self._verdict(values, tonight, is_last=True), tonight, values)
+
+    @overload
+    def _verdict(
+        self, values: Sequence[float], tonight: _Tonight, *, is_last: Literal[True]
+    ) -> Verdict: ...
+
+    @overload
+    def _verdict(
+        self, values: Sequence[float], tonight: _Tonight, *, is_last: Literal[False]
+    ) -> Verdict | None: ...
+
+    def _verdict(
+        self, values: Sequence[float], tonight: _Tonight, *, is_last: bool
+    ) -> Verdict | None:
+        """Give the verdict; ``None`` asks for more runs."""
+        count = len(values)
+        loss, drift = self.level - tonight.level, self.accepted - tonight.level
+        limit = self._limit(count, tonight.noise)
+        allowed = self._limit(count, tonight.noise, since_accepted=True)
+        factor = 1.0 if is_last or count >= _FIRST_USUAL_ALARM else 2.0
+        may_change = is_last or count >= _FIRST_ALARM
+        is_worse = _exceeds(loss, factor * limit) or _exceeds(drift, factor * allowed)
+        # Among more runs the accidents may be few enough to decide.
+        if is_worse and may_change and (tonight.is_clear or is_last):
+            return Verdict.REGRESSED if tonight.is_clear else Verdict.INCONCLUSIVE
+        if _exceeds(-loss, factor * limit) and may_change and tonight.is_clear:
+            return Verdict.IMPROVED
+        usual = self._limit(self.at_most, tonight.noise)
+        is_near = abs(loss) <= _PASSING * usual and drift <= _PASSING_DRIFT * allowed
+        return Verdict.PASS if is_last or is_near else None
+
+    def loss_of(self, values: Sequence[float]) -> Loss | None:
+        """Return what a session leaves behind of its difference; ``None`` without a level."""
+        tonight = self._tonight(values)
+        if not self.sessions or tonight.noise is None:
+            return None
+        # A loss against a few sessions is larger by chance.
+        extra = math.sqrt(1 + 1 / self.sessions)
+        error = tonight.noise.deviation * math.sqrt(1 / len(tonight.near) + self._by_level)
+        loss = self.level - tonight.level
+        return Loss(percent=round(100 * loss / extra, 3), error=round(100 * error / extra, 3))
+
+    def is_noisy(self, values: Sequence[float]) -> bool:
+        """Whether a session is far noisier than the baseline."""
+        tonight = self._tonight(values)
+        return tonight.is_noisy or not tonight.is_clear
+
+    # ------------------------------------------------------------------------- numbers
+
+    def _log(self, value: float) -> float:
+        return self.better.sign * math.log(value)
+
+    def _logs(self, values: Sequence[float]) -> list[float]:
+        return [self._log(value) for value in values]
+
+    def _number(self, level: float) -> float:
+        return math.exp(self.better.sign * level)
+
+    def _as_loss(self, percent: float) -> float:
+        if self.better is Better.LOWER:
+            return math.log1p(percent / 100)
+        return -math.log1p(-percent / 100) if percent < _ALL_PERCENT else math.inf
+
+    def _percent(self, loss: float) -> float:
+        """Return a loss in percent of the number that it is taken from."""
+        sign = self.better.sign
+        return -sign * 100 * math.expm1(-sign * loss)
+
+    def _spread(self) -> tuple[float, int]:
+        """Return the variance between sessions, and its degrees of freedom."""
+        # What does not differ from run to run hardly differs between sessions.
+        allowed = self._floors[0] if is_noise_free(self.baseline.rolling) else self.tolerance
+        prior = _PRIOR_SESSIONS * (_PRIOR_SHARE * min(allowed, 1.0)) ** 2
+        found = self.baseline.spread.losses
+        if not found:
+            return prior / _PRIOR_SESSIONS, _PRIOR_SESSIONS
+        out = int(_ACCIDENTS * len(found) + 0.4)
+        told = len(found) - out
+        by_runs = math.fsum((loss.error / 100) ** 2 for loss in found) / len(found)
+        by_runs *= 1 + _EVIDENCE * math.sqrt(2 / len(found))
+        squares = sorted((loss.percent / 100) ** 2 for loss in found)[:told]
+        seen = math.fsum(squares) / told / _variance_without(out / len(found))
+        weight = _PRIOR_SESSIONS + told
+        return max(prior + told * (seen - by_runs), prior / (1 + told)) / weight, weight
+
+    def _near(self, logs: Sequence[float], deviation: float | None = None) -> list[float]:
+        """Return the runs that are no accidents."""
+        if deviation is None:
+            deviation = self.noise.deviation if self.noise else MIN_NOISE
+        middle = sorted(logs)[len(logs) // 2]  # of two in the middle the better: accidents are slow
+        radius = max(_ACCIDENT_NOISE * deviation, _ACCIDENT)
+        return [value for value in logs if abs(value - middle) <= radius]
+
+    def _tonight(self, values: Sequence[float]) -> _Tonight:
+        logs = self._logs(values)
+        known = self.noise or pooled_noise([values])
+        near = self._near(logs, known.deviation if known else None)
+        level = math.fsum(near) / len(near)
+        far = tuple(value for value, log in zip(values, logs, strict=True) if log not in near)
+        dof = len(near) - 1
+        square = math.fsum((value - level) ** 2 for value in near)
+        own = math.sqrt(square / dof) if dof else 0.0
+        is_noisy = (
+            self.noise is not None
+            and len(near) >= _MIN_RUNS_FOR_OWN_NOISE
+            and own > self._max_own_noise
+        )
+        noise = known
+        if is_noisy:
+            noise = PooledNoise(deviation=own, dof=dof)
+        elif self.noise is not None and dof:
+            tonight = PooledNoise(deviation=own, dof=dof)
+            noise = _combined(self.noise, tonight)
+        return _Tonight(level, tuple(near), far, noise, is_noisy)
+
+    def _error(
+        self,
+        count: int,
+        noise: PooledNoise,
+        *,
+        since_accepted: bool,
+        has_control: bool | None = None,
+    ) -> _Error:
+        by_level = _MEDIAN / 5 if since_accepted else self._by_level
+        others = 1.0 if since_accepted else 1 / self.sessions
+        within = noise.deviation**2 * (1 / count + by_level)
+        ignored = self.has_control if has_control is None else has_control
+        between = 0.0 if ignored else self._between * (1 + others)
+        total = within + between
+        dof = total**2 / (within**2 / noise.dof + between**2 / self._between_dof)
+        return _Error(within, noise.dof, total, min(int(dof), _MAX_DOF))
+
+    def _limit(
+        self,
+        count: int,
+        noise: PooledNoise | None,
+        *,
+        since_accepted: bool = False,
+        has_control: bool | None = None,
+    ) -> float:
+        """Return the largest loss that passes."""
+        since_accepted = since_accepted or not self.sessions
+        ignored = self.has_control if has_control is None else has_control
+        least = self.tolerance if since_accepted else self._floors[ignored]
+        if noise is None:
+            return max(least, self.tolerance)
+        error = self._error(count, noise, since_accepted=since_accepted, has_control=has_control)
+        sessions = _errors(_ALPHA, self.members, error.dof) * math.sqrt(error.total)
+        if not since_accepted and self.members == 1:
+            sessions = min(sessions, self._worst + least)
+        runs = _errors(_ALPHA_RUNS, self.members, error.runs_dof) * math.sqrt(error.runs)
+        return max(least, runs, sessions)
+
+    def _detectable(
+        self, count: int, noise: PooledNoise | None, *, has_control: bool
+    ) -> float | None:
+        if noise is None:
+            return None
+        limit = self._limit(count, noise, has_control=has_control)
+        error = self._error(count, noise, since_accepted=not self.sessions, has_control=has_control)
+        loss = limit + t_quantile(_QUANTILE_90, error.dof) * math.sqrt(error.total)
+        percent = self._percent(loss)
+        is_blind = self.better is Better.HIGHER and percent > _BLIND_PERCENT
+        return _ALL_PERCENT if is_blind else percent
+
+    # ------------------------------------------------------------------------- decision
+
+    def _decision(
+        self,
+        verdict: Verdict,
+        tonight: _Tonight,
+        values: Sequence[float],
+    ) -> Decision:
+        count, noise = len(values), tonight.noise
+        is_lost = _exceeds(self.level - tonight.level, self._limit(count, noise))
+        is_drift = verdict is Verdict.REGRESSED and not is_lost and self.sessions > 0
+        since_accepted = is_drift or not self.sessions
+        held = self.accepted if since_accepted else self.level
+        loss = held - tonight.level
+        limit = self._limit(count, noise, since_accepted=since_accepted)
+        interval = None
+        if noise is not None:
+            error = self._error(count, noise, since_accepted=since_accepted)
+            half = t_quantile(_QUANTILE_97_5, error.dof) * math.sqrt(error.total)
+            sign = self.better.sign
+            ends = sorted(100 * math.expm1(-sign * end) for end in (loss - half, loss + half))
+            interval = ends[0], ends[1]
+        whole = max(count, self.at_most) if verdict is Verdict.PASS else count
+        if verdict is Verdict.PASS and not tonight.is_clear:
+            noise = pooled_noise([values]) or noise
+        sees = self._detectable(whole, noise, has_control=self.has_control)
+        controlled = None
+        if sees is not None and not self.has_control:
+            with_control = self._detectable(whole, noise, has_control=True)
+            is_worth_it = with_control is not None and sees >= _WORTH_A_CONTROL * with_control
+            controlled = with_control if is_worth_it else None
+        return Decision(
+            verdict=verdict,
+            reference=(self.baseline.accepted if held == self.accepted else self._number(held)),
+            difference_percent=100 * math.expm1(-self.better.sign * loss),
+            tolerance_percent=self._percent(limit),
+            interval_percent=interval,
+            min_detectable_percent=sees,
+            controlled_percent=controlled,
+            reason=(
+                self._drift(loss, limit) if is_drift else self._unclear(verdict, tonight, count)
+            ),
+            notes=tuple(self._notes(tonight, values, noise, sees)),
+        )
+
+    def _unclear(self, verdict: Verdict, tonight: _Tonight, count: int) -> str | None:
+        if verdict is not Verdict.INCONCLUSIVE:
+            return None
+        return (
+            f"{len(tonight.accidents)} of {numbers.counted(count, 'run')} lie far from the others, "
+            "too many to call the rest worse; look at the hosts, and measure the case again when "
+            "they are quiet"
+        )
+
+    def _drift(self, loss: float, limit: float) -> str:
+        baseline = self.baseline
+        since = f" {baseline.acceptance.at}" if baseline.acceptance else ""
+        where = "below" if self.better is Better.HIGHER else "above"
+        passed = numbers.counted(self.sessions, "session")
+        return (
+            f"drift: the last {passed} passed, but tonight lies "
+            f"{numbers.percent(self._percent(loss))} {where} the {baseline.metric} "
+            f"accepted{since}, {numbers.quantity(baseline.accepted, baseline.unit)}; allowed are "
+            f"{numbers.percent(self._percent(limit))}"
+        )
+
+    def _notes(
+        self,
+        tonight: _Tonight,
+        values: Sequence[float],
+        noise: PooledNoise | None,
+        sees: float | None,
+    ) -> list[str]:
+        """Note the runs that do not count, and that tonight sees less than usual."""
+        notes = []
+        if tonight.accidents:
+            shown = ", ".join(map(numbers.number, tonight.accidents))
+            runs = numbers.counted(len(values), "run")
+            notes.append(f"{len(tonight.accidents)} of {runs} do not count: {shown}")
+        if noise is None or sees is None:
+            return notes
+        is_blind = self.better is Better.HIGHER and sees >= _ALL_PERCENT
+        found = "no loss" if is_blind else f"losses from {numbers.percent(sees)} on"
+        differ = f"runs differ by {numbers.variation(noise.deviation)} tonight"
+        usual = self.min_detectable_percent
+        if usual is not None and self.noise is not None and sees >= _MUCH_LESS * usual:
+            before = numbers.variation(self.noise.deviation)
+            notes.append(
+                f"{differ}, {before} in the baseline: the gate sees {found} instead of "
+                f"{numbers.percent(usual)}"
+            )
+        elif is_blind:
+            notes.append(f"{differ}: the gate sees {found}")
+        return notes
+
+
+def _exceeds(loss: float, limit: float) -> bool:
+    """Whether a loss is beyond a limit: one of exactly the allowed percent is not."""
+    return loss > limit + 1e-9
+
+
+def _combined(one: PooledNoise | None, other: PooledNoise | None) -> PooledNoise | None:
+    if one is None or other is None:
+        return one or other
+    dof = one.dof + other.dof
+    square = (one.deviation**2 * one.dof + other.deviation**2 * other.dof) / dof
+    return PooledNoise(deviation=math.sqrt(square), dof=dof)
+
+
+@lru_cache(maxsize=4096)
+def _errors(alpha: float, members: int, dof: int) -> float:
+    """Estimated errors that are exceeded with this probability, shared by the members."""
+    return t_quantile(-NormalDist().inv_cdf(alpha / members), max(min(dof, _MAX_DOF), 1))
+
+
+@lru_cache
+def _variance_without(share: float) -> float:
+    """Variance of a normal value without the share of the farthest ones."""
+    if not share:
+        return 1.0
+    z = NormalDist().inv_cdf(1 - share / 2)
+    return 1 - 2 * z * NormalDist().pdf(z) / (1 - share)
