@@ -150,10 +150,10 @@ def test_a_host_shows_its_accelerators(
     assert found == facts
 
 
-def fingerprint(report, devices, needed=NEEDED):
+def fingerprint(report, devices, needed=NEEDED, *, first=0):
     return fingerprint_of(
         Topology(nodes=1, devices_per_node=devices),
-        [(Host(name="host", address="host"), report)],
+        [(Host(name="host", address="host"), report, range(first, first + devices))],
         needed,
         on_one_machine=False,
     )
@@ -163,6 +163,7 @@ def test_a_run_is_told_the_devices_that_it_uses(reports):
     """Not those beside them; and what caps a device is known of each."""
     mixed, capped = reports["mixed"], reports["capped"]
     assert fingerprint(mixed, 1).machine["device"] == T400
+    assert fingerprint(mixed, 1, first=1).machine["device"] == A100
     assert fingerprint(mixed, 2).machine["device"] == f"{A100} + {T400}"
     assert (mixed.accelerators.are_mixed, capped.accelerators.are_mixed) == (True, False)
     accepted, tonight = (
@@ -193,8 +194,8 @@ def test_a_device_without_a_name_is_what_the_cluster_calls_it(reports):
     ],
 )
 def test_a_device_that_is_in_use_is_left_alone(reports, host, devices, user):
-    fault = reports[host].fault_of(devices) or ""
-    assert f"its devices are in use by {user}" in fault
+    for needed in (devices, None):
+        assert f"its devices are in use by {user}" in (reports[host].fault_of(needed) or "")
     assert "in use" not in (reports[host].fault_of(devices - 1) or "") or host == "tpu"
 
 

@@ -2,6 +2,8 @@
 
 import re
 import sys
+import threading
+import time
 
 import pytest
 from trainers import TinySystem
@@ -33,6 +35,27 @@ def test_a_host_file_is_no_file_of_arguments_for_pytest(suite):
     (suite.path / "hosts").write_text("127.3.0.1:4\n127.3.0.2\n", encoding="utf-8")
     for given in (["--dlperf-hosts", "@hosts"], ["--dlperf-hosts=@hosts"]):
         assert planned_hosts(suite, *given) == ["127.3.0.1", "127.3.0.2"]
+
+
+def test_runs_share_a_host_where_the_cluster_says_so(suite):
+    tiny = TinySystem(suite)
+    folder = suite.path / "baselines" / "local"
+    folder.mkdir(exist_ok=True)
+    (folder / "cluster.yaml").write_text("share_hosts: true\n", encoding="utf-8")
+    tiny.behave("0.01 wait")
+
+    def let_both_go_on():
+        while len(tiny.starts()) < 2:
+            time.sleep(0.02)
+        tiny.go()
+
+    threading.Thread(target=let_both_go_on, daemon=True).start()
+    result = suite.run(
+        *("-k", "throughput and tiny and 1n", *LOCAL, "--dlperf-hosts", "127.3.0.1:3", "-n", "2"),
+        *("--dlperf-repeats", "1", "--dlperf-create-baselines"),
+    )
+    result.assert_outcomes(passed=2)
+    assert len(tiny.overlaps()) == 1
 
 
 def test_a_wrong_list_of_hosts_is_a_usage_error_also_where_workers_are_counted_by_it(

@@ -23,26 +23,28 @@ from pytest_dlperf.launch.hosts import parse_hosts
 from pytest_dlperf.launch.leases import HostPool
 
 signal.alarm(120)
-folder, names, nodes, child = sys.argv[1:]
+folder, names, nodes, devices, exclusive, child = sys.argv[1:]
 
 def tell(*words):
     print(*words, flush=True)
 
 with HostPool(Path(folder)).leased(
     parse_hosts(names, place="test"),
-    int(nodes),
+    nodes=int(nodes),
+    devices=int(devices),
+    exclusive=bool(exclusive),
     purpose="case",
     on_wait=lambda text: tell("waits", text),
-) as hosts:
+) as leases:
     if child:
         tell("child", subprocess.Popen(["sleep", "100"], stdout=subprocess.DEVNULL).pid)
-    tell("got", *(host.name for host in hosts))
+    tell("got", *(f"{one.host.name}={','.join(map(str, one.device_ids))}" for one in leases))
     sys.stdin.readline()
 tell("over")
 """
 
-# Leases again and again, random numbers of the hosts or all of them: a line when it has something,
-# a line before it gives back.
+# Leases again and again, random numbers of the hosts or all of them, alone or shared: a line of the
+# devices that nobody else has meanwhile, a line before it gives back.
 CROWD = """
 import random, signal, sys, time
 from pathlib import Path
@@ -57,8 +59,11 @@ wanted = parse_hosts(names, place="test")
 with open(log, "a", buffering=1) as lines:
     for turn in range(int(times)):
         nodes = len(wanted) if how else chance.randint(1, len(wanted))
-        with pool.leased(wanted, nodes) as hosts:
-            lines.write(f"{time.monotonic_ns()} {' '.join(host.name for host in hosts)}\\n")
+        exclusive = chance.random() < 0.7
+        with pool.leased(wanted, nodes=nodes, devices=3, exclusive=exclusive) as leases:
+            own = {one.host: range(8) if exclusive else one.device_ids for one in leases}
+            names = (f"{host.name}.{device}" for host in own for device in own[host])
+            lines.write(f"{time.monotonic_ns()} {' '.join(names)}\\n")
             time.sleep(chance.random() / 200)
             lines.write(f"{time.monotonic_ns()}\\n")
 """
@@ -71,9 +76,9 @@ def hosts_of(text):
 class Party:
     """A process of its own that leases hosts."""
 
-    def __init__(self, folder, names, nodes, child):
+    def __init__(self, folder, names, *how):
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PARTY, folder, names, str(nodes), "child" * child],
+            [sys.executable, "-c", PARTY, folder, names, *how],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -113,8 +118,9 @@ def folder(tmp_path):
 def party(folder):
     parties = []
 
-    def start(names, nodes=1, *, child=False):
-        parties.append(Party(folder, names, nodes, child))
+    def start(names, nodes=1, devices=1, *, exclusive=True, child=False):
+        how = (str(nodes), str(devices), "exclusive" * exclusive, "child" * child)
+        parties.append(Party(folder, names, *how))
         return parties[-1]
 
     yield start
@@ -129,23 +135,23 @@ def refuse(text):
 def all_free(folder, names):
     """Whether nobody holds any of these hosts."""
     hosts = hosts_of(names)
-    with HostPool(folder).leased(hosts, len(hosts), on_wait=refuse) as leased:
-        return len(leased) == len(hosts)
+    with HostPool(folder).leased(hosts, nodes=len(hosts), devices=1, on_wait=refuse) as leases:
+        return len(leases) == len(hosts)
 
 
 def overlaps(logs):
-    """Uses of a host that meet, by the lines of a crowd."""
+    """Uses of a device that meet, by the lines of a crowd."""
     uses = defaultdict(list)
     for log in logs:
         lines = log.read_text(encoding="utf-8").splitlines()
         for got, over in zip(lines[::2], lines[1::2], strict=True):
-            begin, *hosts = got.split()
-            for host in hosts:
-                uses[host].append((int(begin), int(over)))
+            begin, *devices = got.split()
+            for device in devices:
+                uses[device].append((int(begin), int(over)))
     assert uses
     return [
-        (host, first, second)
-        for host, intervals in uses.items()
+        (device, first, second)
+        for device, intervals in uses.items()
         for first, second in pairwise(sorted(intervals))
         if second[0] < first[1]
     ]
@@ -153,8 +159,46 @@ def overlaps(logs):
 
 def test_a_lease_takes_the_first_hosts_that_are_free(folder, party):
     party("b").says("got")
-    with HostPool(folder).leased(hosts_of("a:8,b:4,c:8,d"), 2) as hosts:
-        assert [host.name for host in hosts] == ["a", "c"]
+    with HostPool(folder).leased(hosts_of("a:8,b:4,c:8,d"), nodes=2, devices=4) as leases:
+        assert [(one.host.name, one.device_ids) for one in leases] == [
+            ("a", (0, 1, 2, 3)),
+            ("c", (0, 1, 2, 3)),
+        ]
+
+
+@pytest.mark.parametrize("host", ["a:4", "a"])
+def test_a_shared_host_gives_the_lowest_devices_that_are_free(folder, host):
+    def shared(devices):
+        return HostPool(folder).leased(hosts_of(host), nodes=1, devices=devices, exclusive=False)
+
+    with shared(1) as first:
+        with shared(2) as second:
+            pass
+        with shared(3) as third:
+            assert [one.device_ids for one in (*first, *second, *third)] == [
+                (0,),
+                (1, 2),
+                (1, 2, 3),
+            ]
+
+
+def test_a_shared_host_that_is_full_is_waited_for(party):
+    first = party("a:4", 1, 3, exclusive=False)
+    assert first.says("got") == "a=0,1,2"
+    second = party("a:4", 1, 2, exclusive=False)
+    assert f"a held by process {first.process.pid} " in second.says("waits")
+    first.release()
+    assert second.says("got") == "a=0,1"
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_who_wants_a_host_alone_and_who_shares_it_wait_for_each_other(party, exclusive):
+    first = party("a:4", exclusive=exclusive)
+    first.says("got")
+    second = party("a:4", exclusive=not exclusive)
+    second.says("waits")
+    first.release()
+    assert second.says("got") == "a=0"
 
 
 def test_a_host_is_one_host_however_its_address_is_written(party):
@@ -167,13 +211,13 @@ def test_who_waits_is_told_once_what_for(party):
     holder.says("got")
     waiting = party("a,b", 2)
     told = waiting.says("waits")
-    assert "waiting for 2 of 2 hosts: a held by process" in told
+    assert "waiting for 2 of 2 hosts with 1 device(s): a held by process" in told
     assert f"process {holder.process.pid} for case since 2" in told
     behind = party("a,b").says("waits")
     assert f"process {waiting.process.pid} for case since 2" in behind
     assert "waits before it" in behind
     holder.release()
-    assert waiting.says("got") == "a b"
+    assert waiting.says("got") == "a=0 b=0"
 
 
 def test_a_large_gang_is_not_starved_by_small_ones(party):
@@ -195,7 +239,7 @@ def test_a_large_gang_is_not_starved_by_small_ones(party):
 def test_who_wants_other_hosts_goes_ahead_of_those_who_wait(party):
     party("a").says("got")
     party("a,b", 2).says("waits")
-    assert party("c,d").says("got") == "c"
+    assert party("c,d").says("got") == "c=0"
 
 
 def test_a_killed_holder_frees_its_hosts_though_its_child_lives(folder, party):
@@ -231,7 +275,7 @@ def test_a_killed_waiter_lets_others_pass(folder, party):
 def test_a_lease_ends_when_its_block_raises(folder):
     with (
         pytest.raises(KeyboardInterrupt),
-        HostPool(folder).leased(hosts_of("a"), 1),
+        HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1),
     ):
         raise KeyboardInterrupt
     assert all_free(folder, "a")
@@ -246,7 +290,7 @@ def test_who_gives_up_waiting_leaves_the_line(folder, party):
 
     with (
         pytest.raises(TimeoutError),
-        HostPool(folder).leased(hosts_of("a,b"), 2, on_wait=give_up),
+        HostPool(folder).leased(hosts_of("a,b"), nodes=2, devices=1, on_wait=give_up),
     ):
         pass
     party("b").says("got")
@@ -258,7 +302,7 @@ def test_who_has_waited_long_enough_is_told_who_holds_the_hosts(folder, party):
     pool = HostPool(folder)
     with (
         pytest.raises(BrokenError) as raised,
-        pool.leased(hosts_of("a"), 1, limit_s=0.1),
+        pool.leased(hosts_of("a"), nodes=1, devices=1, limit_s=0.1),
     ):
         pass
     told = str(raised.value)
@@ -292,14 +336,14 @@ def crowd(folder, log, names, times, *how):
 
 
 @pytest.mark.slow
-def test_no_host_is_leased_twice_and_no_large_gang_is_starved(folder, tmp_path):
+def test_no_device_is_leased_twice_and_no_large_gang_is_starved(folder, tmp_path):
     logs = [tmp_path / f"{number}.log" for number in range(6)]
     # Every other one stands for a session that knows fewer of the hosts.
     processes = [
-        crowd(folder, log, "h[1-4]" if number % 2 else "h[2-3]", 6, *["all"] * (number > 3))
+        crowd(folder, log, "h[1-4]:8" if number % 2 else "h[2-3]:8", 6, *["all"] * (number > 3))
         for number, log in enumerate(logs)
     ]
-    small = [crowd(folder, tmp_path / f"h{host}", f"h{host}", 1_000_000) for host in range(1, 5)]
+    small = [crowd(folder, tmp_path / f"h{host}", f"h{host}:8", 1_000_000) for host in range(1, 5)]
     try:
         assert [process.wait() for process in processes] == [0] * len(logs)
         assert [process.poll() for process in small] == [None] * len(small)
@@ -312,10 +356,10 @@ def test_no_host_is_leased_twice_and_no_large_gang_is_starved(folder, tmp_path):
 
 
 def test_the_folder_is_for_its_user_alone(folder):
-    with HostPool(folder).leased(hosts_of("a"), 1):
+    with HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1):
         assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o777)
-    with HostPool(folder).leased(hosts_of("a"), 1):
+    with HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1):
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
@@ -327,6 +371,6 @@ def test_what_is_no_folder_of_the_user_is_refused(folder, tmp_path, kind):
         folder.touch()
     with (
         pytest.raises(BrokenError, match=str(folder)),
-        HostPool(folder).leased(hosts_of("a"), 1),
+        HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1),
     ):
         pass

@@ -92,11 +92,11 @@ def test_a_session_that_waits_for_another_one_here_says_so_when_it_is_quiet_too(
 ):
     TinySystem(suite)
     pool = HostPool()
-    with pool.leased([THIS_MACHINE], 1):
+    with pool.leased([THIS_MACHINE], nodes=1, devices=1):
         result = suite.run(
             "-q", "-k", "throughput and tiny and 1n1g", "--dlperf-wait-limit", "1"
         )  # fmt: skip
-    told = f"waiting for 1 of 1 hosts: 127.0.0.1*held by process {os.getpid()} *"
+    told = f"waiting for 1 of 1 hosts with 1 device(s): 127.0.0.1*held by process {os.getpid()} *"
     result.stdout.fnmatch_lines([told, "*no hosts after 1 s: *"])
 
 
@@ -107,9 +107,9 @@ def test_a_worker_that_waits_says_so_unless_another_of_its_session_holds_the_hos
     TinySystem(suite)
     pool = HostPool()
     quiet = ("-q", "-n2", "-k", "throughput and tiny and (1n1g or 1n2g)")
-    with pool.leased([THIS_MACHINE], 1):
+    with pool.leased([THIS_MACHINE], nodes=1, devices=1):
         result = suite.run(*quiet, "--dlperf-wait-limit", "1")
-    told = f"waiting for 1 of 1 hosts: 127.0.0.1*held by process {os.getpid()} *"
+    told = f"waiting for 1 of 1 hosts with * device(s): 127.0.0.1*held by process {os.getpid()} *"
     # The other one waits for this one's turn.
     result.stderr.fnmatch_lines([f"dlperf: gw[01]: {told}"])
     assert "waiting" not in str(suite.run(*quiet).stderr)

@@ -71,7 +71,7 @@ def test_a_name_that_another_user_has_taken_is_refused(place, what):
     as_other(take)
     with (
         pytest.raises(BrokenError, match=f"hosts cannot be leased: {taken}"),
-        HostPool(taken).leased(parse_hosts("a:1", place="test"), 1),
+        HostPool(taken).leased(parse_hosts("a:1", place="test"), nodes=1, devices=1),
     ):
         pass
     assert not list((place / "ours").iterdir())

@@ -198,6 +198,7 @@ def measurer(  # noqa: PLR0913 - what differs between tests, by name
         launcher or LocalLauncher(),
         hosts,
         pool=HostPool(suite.path / "pool"),
+        exclusive=True,
         lock=os.urandom(8).hex(),
         wait_limit_s=60.0,
         shared_folder=None,

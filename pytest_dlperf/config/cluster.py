@@ -112,6 +112,13 @@ class _Machines(Part, frozen=True, kw_only=True):
     devices_per_node: Annotated[
         _DeviceCount | None, doc("Devices of hosts that are given without a number.")
     ] = None
+    share_hosts: Annotated[
+        bool,
+        doc(
+            "Whether several runs share a host, each with its own devices, and slow each other "
+            "down."
+        ),
+    ] = False
     python: Annotated[
         _Interpreter | None,
         doc("The Python on the nodes, 3.6 or newer, that supervises a run; default: python3."),

@@ -69,6 +69,7 @@ def fleet_of(  # noqa: PLR0913 - all that a session has, most of it by name
         ],
         held=held,
         pool=HostPool(session=str(shared_folder or "")),
+        exclusive=not cluster.share_hosts,
         lock=lock,
         wait_limit_s=wait_limit_s,
         shared_folder=shared_folder,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.gang import RunOrder
     from pytest_dlperf.launch.held_hosts import HeldHosts
     from pytest_dlperf.launch.launchers import Engine, Launcher
-    from pytest_dlperf.launch.leases import HostPool
+    from pytest_dlperf.launch.leases import HostPool, Lease
     from pytest_dlperf.launch.preflight import Requirements
     from pytest_dlperf.launch.record import LaunchOutcome
     from pytest_dlperf.model.case import Case
@@ -54,8 +54,9 @@ class Fleet:
     """The hosts of a session: those ``declared``, or this machine alone.
 
     A queue (``held``) gives other hosts for each case, and their launcher. The processes of a
-    session share in ``shared_folder`` what they find out about hosts. ``lock`` begins the names of
-    the locks that a run holds on its hosts. A run waits ``wait_limit_s`` seconds for hosts at most.
+    session share in ``shared_folder`` what they find out about hosts. Unless ``exclusive``, several
+    runs may share a host, each with devices of its own. ``lock`` begins the names of the locks that
+    a run holds on its hosts. A run waits ``wait_limit_s`` seconds for hosts at most.
     """
 
     launcher: Launcher
@@ -63,6 +64,7 @@ class Fleet:
     _: KW_ONLY
     held: HeldHosts | None = None
     pool: HostPool
+    exclusive: bool
     lock: str
     wait_limit_s: float
     shared_folder: Path | None
@@ -120,8 +122,8 @@ class Fleet:
         *needed: Requirements,
         limit_s: float,
         only: Sequence[str] | None = None,
-    ) -> Iterator[tuple[Host, ...]]:
-        """Wait for hosts that are fit for all that is ``needed``, and hold one for each node.
+    ) -> Iterator[tuple[Lease, ...]]:
+        """Wait for hosts that are fit for all that is ``needed``, and hold a lease for each node.
 
         With ``only`` they are the hosts of these names, in this order. A queue is asked for them
         for ``limit_s`` seconds.
@@ -139,29 +141,32 @@ class Fleet:
             on_one_machine = self.is_this_machine
             with self.pool.leased(
                 candidates,
-                1 if on_one_machine else topology.nodes,
+                nodes=1 if on_one_machine else topology.nodes,
+                devices=topology.devices_per_node,
+                exclusive=self.exclusive,
                 purpose=case.id,
                 limit_s=self.wait_limit_s,
                 on_wait=self.say,
-            ) as hosts:
-                yield hosts * topology.nodes if on_one_machine else hosts
+            ) as leases:
+                yield leases * topology.nodes if on_one_machine else leases
 
     def ready(
-        self, hosts: Sequence[Host], case: Case, needed: Requirements, time_limit_s: float
-    ) -> Sequence[Host]:
-        """Return the hosts for one more run of so many seconds.
+        self, leases: Sequence[Lease], case: Case, needed: Requirements, time_limit_s: float
+    ) -> Sequence[Lease]:
+        """Return the leases for one more run of so many seconds.
 
-        A queue is asked for the same ones again if it gave them for a shorter time or for another
+        A queue is asked for the same hosts again if it gave them for a shorter time or for another
         image, or has taken them away.
         """
         if self.held is None:
-            return hosts
+            return leases
         if not self.held.suffice(needed, time_limit_s):
-            names = [host.name for host in hosts]
+            names = [lease.host.name for lease in leases]
             self._use(self.held.acquire_again(case, needed, names), names)
             self._reports.pop(needed.key, None)
             self._candidates(case, [needed], names)
-        return self._hosts()
+        hosts = self._hosts()
+        return [replace(lease, host=host) for lease, host in zip(leases, hosts, strict=True)]
 
     @contextmanager
     def _allocated(
@@ -190,16 +195,19 @@ class Fleet:
 
     # ------------------------------------------------------------------ what a case runs on
 
-    def checkouts(self, needed: Requirements, hosts: Sequence[Host]) -> Mapping[str, Checkout]:
+    def checkouts(self, needed: Requirements, leases: Sequence[Lease]) -> Mapping[str, Checkout]:
         """Describe the checkouts that a case ran from, by the look at its first host."""
-        return self._looked_at(needed)[hosts[0].name].checkouts
+        return self._looked_at(needed)[leases[0].host.name].checkouts
 
-    def fingerprint(self, case: Case, needed: Requirements, hosts: Sequence[Host]) -> Fingerprint:
-        """Describe what a case was measured on, by the look at these hosts."""
+    def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
+        """Describe what a case was measured on, by the look at the hosts of these leases."""
         looked_at = self._looked_at(needed)
         return fingerprint_of(
             case.topology,
-            [(host, looked_at[host.name]) for host in dict.fromkeys(hosts)],
+            [
+                (lease.host, looked_at[lease.host.name], lease.device_ids)
+                for lease in dict.fromkeys(leases)
+            ],
             needed,
             on_one_machine=self.launcher.on_this_machine,
         )
@@ -211,28 +219,31 @@ class Fleet:
             order = replace(order, loss=self.held.loss)
         return run_on_hosts(self.launcher.taking(variables.engine), order)
 
-    def nodes(
-        self, hosts: Sequence[Host], case: Case, needed: Requirements, log: Path
-    ) -> tuple[Node, ...]:
-        """Make the nodes on these hosts; the first one of each locks all devices."""
+    def nodes(self, leases: Sequence[Lease], needed: Requirements, log: Path) -> tuple[Node, ...]:
+        """Make the nodes of these leases; the first one of each host locks its devices."""
         reports = self._looked_at(needed)
-        devices = case.topology.devices_per_node
         seen: set[str] = set()
         nodes = []
-        for rank, host in enumerate(hosts):
-            locked = 0 if host.address in seen else max(host.devices or 0, devices)
-            seen.add(host.address)
+        for rank, lease in enumerate(leases):
+            is_first = lease.host.address not in seen
+            seen.add(lease.host.address)
             nodes.append(
                 Node(
-                    host=host,
-                    device_ids=tuple(range(devices)),
-                    locked_devices=tuple(range(locked)),
-                    lock_scope=lock_scope(self.lock, host, self.launcher),
+                    host=lease.host,
+                    device_ids=lease.device_ids,
+                    locked_devices=self._locked_devices(lease) if is_first else (),
+                    lock_scope=lock_scope(self.lock, lease.host, self.launcher),
                     log=node_log(log, rank),
-                    accelerators=reports[host.name].accelerators,
+                    accelerators=reports[lease.host.name].accelerators,
                 )
             )
         return tuple(nodes)
+
+    def _locked_devices(self, lease: Lease) -> tuple[int, ...]:
+        if not self.exclusive:
+            return lease.device_ids
+        # All of them, so that no run that shares comes in between.
+        return tuple(range(max(lease.host.devices or 0, len(lease.device_ids))))
 
     def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:
         """Return the nodes that a case would go to if all hosts were fit and free.
@@ -266,7 +277,8 @@ class Fleet:
             else host
             for host in (hosts if only is None or self.held else _named(hosts, only, case))
         ]
-        devices = case.topology.devices_per_node
+        # Where hosts are shared, a run may get any of the devices.
+        devices = case.topology.devices_per_node if self.exclusive else None
         faults = {
             host.name: [f for look in looks if (f := look[host.name].fault_of(devices)) is not None]
             for host in known

@@ -17,11 +17,13 @@ import stat
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct
 
 from pytest_dlperf.launch.remote_call import allow_connections
 from pytest_dlperf.model.errors import BrokenError
@@ -33,6 +35,13 @@ if TYPE_CHECKING:
 
 _NAME: Final = "pytest-dlperf-hosts"
 _POLL_S: Final = 0.1
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """A host that is this run's for a while, and which of its devices."""
+
+    host: Host
+    device_ids: tuple[int, ...]
 
 
 class HostPool:
@@ -47,25 +56,30 @@ class HostPool:
         self._session = session
 
     @contextmanager
-    def leased(
+    def leased(  # noqa: PLR0913 - what is wanted, by name
         self,
         hosts: Sequence[Host],
-        nodes: int,
         *,
+        nodes: int,
+        devices: int,
+        exclusive: bool = True,
         purpose: str = "",
         limit_s: float = math.inf,
         on_wait: Callable[[str], None] | None = None,
-    ) -> Iterator[tuple[Host, ...]]:
-        """Hold the first ``nodes`` of the hosts that are free, for the length of a block.
+    ) -> Iterator[tuple[Lease, ...]]:
+        """Hold ``nodes`` of the hosts with ``devices`` devices each for the length of a block.
 
-        ``purpose`` is for others who wait for them. If they are not free at once, ``on_wait`` is
-        called once with what is waited for, unless that is only other workers of this session.
+        They come in the order of ``hosts``, of which each is large enough; one without a number of
+        devices has as many as wanted. ``exclusive``: nobody else uses any device of them, and the
+        first ones are taken; otherwise the lowest devices that are free. ``purpose`` is for others
+        who wait for the hosts. If they are not free at once, ``on_wait`` is called once with what
+        is waited for, unless that is only other workers of this session.
 
         Raises:
             BrokenError: They were not free for ``limit_s`` seconds, or the pool cannot be used.
         """
         allow_connections(nodes)
-        wanted = f"waiting for {nodes} of {len(hosts)} hosts"
+        wanted = f"waiting for {nodes} of {len(hosts)} hosts with {devices} device(s)"
         deadline = time.monotonic() + limit_s
         is_told = False
         with ExitStack() as held:
@@ -75,11 +89,13 @@ class HostPool:
                     self._session,
                     purpose,
                     {host.address.lower().replace("/", "_"): host for host in hosts},
-                    nodes,
+                    nodes=nodes,
+                    devices=devices,
+                    exclusive=exclusive,
                 )
                 for look in count():
-                    leased = gang.lock(held, turn)
-                    if leased:
+                    leases = gang.lock(held, turn)
+                    if leases:
                         break
                     if time.monotonic() > deadline:
                         raise wait_timeout_error(limit_s, f"{wanted}: {gang.obstacles}")
@@ -88,7 +104,7 @@ class HostPool:
                         on_wait(f"{wanted}: {gang.obstacles}; {wait_hint(limit_s)}")
                         is_told = True
                     time.sleep(_POLL_S)
-            yield leased
+            yield leases
 
 
 def wait_hint(limit_s: float) -> str:
@@ -120,7 +136,10 @@ class _Gang:
     session: str
     purpose: str
     hosts: Mapping[str, Host]
+    _: KW_ONLY
     nodes: int
+    devices: int
+    exclusive: bool
     _has_turn: bool = False
     _who: str = ""
     _obstacles: dict[_Holder, list[str]] = field(default_factory=dict)
@@ -141,7 +160,7 @@ class _Gang:
         """Whether it waits for more than other workers of its session."""
         return not self.session or any(one.session != self.session for one in self._obstacles)
 
-    def lock(self, held: ExitStack, turn: ExitStack) -> tuple[Host, ...]:
+    def lock(self, held: ExitStack, turn: ExitStack) -> tuple[Lease, ...]:
         """Lock all hosts of the run; none, and give nothing, while others are in the way."""
         self._obstacles = {}
         now = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
@@ -154,28 +173,52 @@ class _Gang:
                 if waiting and (not waiting.hosts or waiting.hosts & self.hosts.keys()):
                     self._obstacles[waiting] = []
                     return ()
-            found: list[Host] = []
+            leases: list[Lease] = []
             with ExitStack() as tried:
                 for name, host in self.hosts.items():
-                    holder = self._taken(tried, f"{name}.lock")
-                    if holder is None:
-                        found.append(host)
-                    else:
-                        self._obstacles.setdefault(holder, []).append(host.address)
-                    if len(found) == self.nodes:
+                    with ExitStack() as locks:
+                        places = self._lock_devices(locks, name, host)
+                        if places:
+                            leases.append(Lease(host=host, device_ids=places))
+                            tried.enter_context(locks.pop_all())
+                    if len(leases) == self.nodes:
                         held.enter_context(tried.pop_all())
-                        return tuple(found)
+                        return tuple(leases)
         except OSError as error:
             raise _unusable(error) from error
         return ()
 
-    def _taken(self, locks: ExitStack, name: str, *hosts: str) -> _Holder | None:
-        """Lock a file and write into it who holds it; where it is taken, give who does."""
+    def _lock_devices(self, locks: ExitStack, name: str, host: Host) -> tuple[int, ...]:
+        """Lock as many devices of a host as a node has; give nothing if they are not free."""
+        # Runs that share a host keep away only who wants it alone.
+        holder = self._taken(locks, f"{name}.lock", is_shared=not self.exclusive)
+        if holder is None and self.exclusive:
+            return tuple(range(self.devices))
+        if holder is None:
+            places = []
+            for place in count() if host.devices is None else range(host.devices):
+                other = self._taken(locks, f"{name}.{place}.lock")
+                holder = other or holder
+                if other is None:
+                    places.append(place)
+                if len(places) == self.devices:
+                    return tuple(places)
+        if holder is not None:
+            self._obstacles.setdefault(holder, []).append(host.address)
+        return ()
+
+    def _taken(
+        self, locks: ExitStack, name: str, *hosts: str, is_shared: bool = False
+    ) -> _Holder | None:
+        """Lock a file and write into it who holds it; where it is taken, give who does.
+
+        Of those who share it, that is the last who came.
+        """
         path = self.folder / name
         with ExitStack() as opened:
             file = opened.enter_context(path.open("a+", encoding="utf-8", errors="replace"))
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
                 session, _, rest = file.read().partition("\n")

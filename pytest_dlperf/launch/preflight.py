@@ -98,11 +98,11 @@ class HostReport(Struct, frozen=True, kw_only=True):
     commits: Mapping[str, str] = {}
     checkouts: Mapping[str, Checkout] = {}
 
-    def fault_of(self, devices: int) -> str | None:
-        """Say why a run on its first devices cannot use the host."""
+    def fault_of(self, devices: int | None) -> str | None:
+        """Say why a run on its first devices, or with ``None`` on any, cannot use the host."""
         users: dict[str, list[str]] = {}
         for device, process in self.in_use:
-            if device is None or device < devices:
+            if device is None or devices is None or device < devices:
                 users.setdefault(process, []).extend([] if device is None else [str(device)])
         shown = [
             f"{process} (device{'s' if used[1:] else ''} {', '.join(used)})" if used else process
@@ -248,15 +248,19 @@ def _with_one_version(
 
 def fingerprint_of(
     topology: Topology,
-    hosts: Sequence[tuple[Host, HostReport]],
+    hosts: Sequence[tuple[Host, HostReport, Sequence[int]]],
     needed: Requirements,
     *,
     on_one_machine: bool,
 ) -> Fingerprint:
-    """Take the fingerprint of a case of this topology, as far as its hosts can tell."""
+    """Take the fingerprint of a case of this topology, as far as its hosts can tell.
+
+    With each host come the places of the devices that the case runs on.
+    """
     machines, software = [], []
-    for host, report in hosts:
-        devices = report.accelerators.facts[: topology.devices_per_node]
+    for host, report, places in hosts:
+        each = report.accelerators.facts
+        devices = [each[place] for place in places if place < len(each)]
         facts = {**report.facts, **_agreed(devices)}
         machines.append(_machine(host, report, facts, needed))
         software.append(_software(report, facts, needed))
@@ -268,7 +272,7 @@ def fingerprint_of(
     return Fingerprint(
         machine=machine,
         software=_agreed(software),
-        hosts=tuple(host.name for host, _ in hosts),
+        hosts=tuple(host.name for host, _, _ in hosts),
         commits=hosts[0][1].commits if hosts else {},
     )
 

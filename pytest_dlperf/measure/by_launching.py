@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.config.settings import Setting
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.launch.fleet import Fleet
-    from pytest_dlperf.launch.hosts import Host
+    from pytest_dlperf.launch.leases import Lease
     from pytest_dlperf.launch.plan import NodeCommand
     from pytest_dlperf.launch.watch import Progress
     from pytest_dlperf.measure.case_launch import LaunchChange
@@ -128,15 +128,15 @@ class LaunchMeasurer:
             ]
             needed = (launch.needed, *(probe.needed for probe in probes))
             limit_s = _likely_s(launch, self.repeats(case)) + sum(map(_longest_s, probes))
-            with self.fleet.leased(case, *needed, limit_s=limit_s, only=only or None) as hosts:
+            with self.fleet.leased(case, *needed, limit_s=limit_s, only=only or None) as leases:
                 for probe in probes:
-                    self._check_by(probe, hosts)
-                runs = self._runs(launch, hosts)
-            return self._measurement(launch, hosts, runs)
+                    self._check_by(probe, leases)
+                runs = self._runs(launch, leases)
+            return self._measurement(launch, leases, runs)
 
-    def _check_by(self, probe: CaseLaunch, hosts: Sequence[Host]) -> None:
+    def _check_by(self, probe: CaseLaunch, leases: Sequence[Lease]) -> None:
         """Run a probe that a case needs, once; raise if it breaks."""
-        run = self._repeated(probe, hosts, 1, self._reporter(probe, 1, 1), is_first=True)
+        run = self._repeated(probe, leases, 1, self._reporter(probe, 1, 1), is_first=True)
         if run.status is not RunStatus.OK:
             reason = f": {run.reason}" if run.reason else ""
             raise NotStartedError(
@@ -167,11 +167,11 @@ class LaunchMeasurer:
                 )
             needed = (candidate.needed, accepted.needed)
             limit_s = pairs * (_longest_s(candidate) + _longest_s(accepted))
-            with self.fleet.leased(case, *needed, limit_s=limit_s, only=hosts) as held:
-                runs = self._run_interleaved(candidate, accepted, held, pairs)
+            with self.fleet.leased(case, *needed, limit_s=limit_s, only=hosts) as leases:
+                runs = self._run_interleaved(candidate, accepted, leases, pairs)
             return InterleavedRuns(
-                candidate=self._measurement(candidate, held, runs[0]),
-                control=self._measurement(accepted, held, runs[1]),
+                candidate=self._measurement(candidate, leases, runs[0]),
+                control=self._measurement(accepted, leases, runs[1]),
             )
 
     @contextmanager
@@ -187,9 +187,9 @@ class LaunchMeasurer:
             raise BrokenError(f"{error.filename or self.session_dir}: {error.strerror}") from error
 
     def _measurement(
-        self, launch: CaseLaunch, hosts: Sequence[Host], runs: Sequence[Run]
+        self, launch: CaseLaunch, leases: Sequence[Lease], runs: Sequence[Run]
     ) -> Measurement:
-        taken_on = self.fleet.fingerprint(launch.case, launch.needed, hosts)
+        taken_on = self.fleet.fingerprint(launch.case, launch.needed, leases)
         facts = launch_facts(launch, self.fleet.engine, Digests(self.cluster.directory.parent))
         return Measurement(
             case_id=launch.case.id,
@@ -197,7 +197,7 @@ class LaunchMeasurer:
             estimator=self.cluster.estimator,
             runs=tuple(runs),
             fingerprint=replace(taken_on, launch=facts),
-            checkouts=self.fleet.checkouts(launch.needed, hosts),
+            checkouts=self.fleet.checkouts(launch.needed, leases),
         )
 
     def facts(self, case: Case, digests: Digests) -> LaunchFacts:
@@ -280,14 +280,14 @@ class LaunchMeasurer:
             settings=settings,
         )
 
-    def _runs(self, launch: CaseLaunch, hosts: Sequence[Host]) -> list[Run]:
+    def _runs(self, launch: CaseLaunch, leases: Sequence[Lease]) -> list[Run]:
         repeats = self.repeats(launch.case)
         if repeats.at_most is None:
             raise ValueError(f"{launch.case.id}: launches need a largest number of runs")
         runs: list[Run] = []
         for number in range(1, repeats.at_most + 1):
             show = self._reporter(launch, number, repeats.at_most, at_most=repeats.may_be_fewer)
-            runs.append(self._repeated(launch, hosts, number, show, is_first=not runs))
+            runs.append(self._repeated(launch, leases, number, show, is_first=not runs))
             # The verdict of the case; further runs would not change it.
             if runs[-1].status is not RunStatus.OK or not has_number(launch.system, runs[-1]):
                 break
@@ -296,7 +296,7 @@ class LaunchMeasurer:
         return runs
 
     def _run_interleaved(
-        self, candidate: CaseLaunch, control: CaseLaunch, hosts: Sequence[Host], pairs: int
+        self, candidate: CaseLaunch, control: CaseLaunch, leases: Sequence[Lease], pairs: int
     ) -> tuple[list[Run], list[Run]]:
         """Run both sides; what drifts meanwhile meets both alike, for the order alternates."""
         runs: tuple[list[Run], list[Run]] = ([], [])
@@ -305,7 +305,7 @@ class LaunchMeasurer:
             for launch, arm, mine in sides if number % 2 else reversed(sides):
                 show = self._reporter(launch, number, pairs, arm=arm)
                 is_first = not any(runs)
-                mine.append(self._repeated(launch, hosts, number, show, is_first=is_first))
+                mine.append(self._repeated(launch, leases, number, show, is_first=is_first))
                 if mine[-1].status is not RunStatus.OK:
                     return runs
         return runs
@@ -334,7 +334,7 @@ class LaunchMeasurer:
     def _repeated(
         self,
         launch: CaseLaunch,
-        hosts: Sequence[Host],
+        leases: Sequence[Lease],
         number: int,
         show: _Report,
         *,
@@ -347,7 +347,7 @@ class LaunchMeasurer:
         while True:
             if attempts or not is_first:
                 time.sleep(spec.pause_s if pause_s is None else pause_s)
-            run = self._run(launch, hosts, number, show)
+            run = self._run(launch, leases, number, show)
             if run.status not in _REPEATABLE or len(attempts) == spec.retries:
                 return replace(run, failed_attempts=tuple(attempts))
             renamed = set_aside(launch.log(number), "attempt")
@@ -357,12 +357,12 @@ class LaunchMeasurer:
                 f"({len(attempts)} of {spec.retries})"
             )
 
-    def _run(self, launch: CaseLaunch, hosts: Sequence[Host], number: int, show: _Report) -> Run:
+    def _run(self, launch: CaseLaunch, leases: Sequence[Lease], number: int, show: _Report) -> Run:
         system, spec, case = launch.system, launch.spec, launch.case
         log = launch.log(number)
         set_aside(log, "interrupted")
-        hosts = self.fleet.ready(hosts, case, launch.needed, spec.time_limit_s + MARGIN_S)
-        nodes = self.fleet.nodes(hosts, case, launch.needed, log)
+        leases = self.fleet.ready(leases, case, launch.needed, spec.time_limit_s + MARGIN_S)
+        nodes = self.fleet.nodes(leases, launch.needed, log)
         logs = [node.log for node in nodes]
         head_only = spec.start_on is StartOn.HEAD
         watch = RunWatch(
@@ -398,7 +398,7 @@ class LaunchMeasurer:
         if read.status is not RunStatus.OK and not (outcome.succeeded or outcome.error):
             # A trainer may have died of it before the watch has seen it.
             outcome = replace(outcome, error=full_disk(log.parent))
-        taken_on = self.fleet.fingerprint(case, launch.needed, hosts)
+        taken_on = self.fleet.fingerprint(case, launch.needed, leases)
         device = taken_on.machine.get("device")
         read = with_derived(read, system, case, self.cluster, outcome, device=device)
         return with_ending(read, outcome, logs)
