@@ -60,7 +60,6 @@ def test_machine_readable_reports_have_one_word_for_a_number(suite):
             # What no test judges stands with the first metric's.
             told = tests[f"test_{name if gate else 'throughput'}[{case['id']}]"]
             if gate is not None:
-                assert entry["accepted"] != entry["reference"], "sessions are pooled"
                 assert told["dlperf.verdict"] == gate["verdict"] == entry["verdict"]
             for key, value in entry.items():
                 text = told.get(f"dlperf.{name}.{key}")

@@ -68,7 +68,7 @@ def test_more_memory_is_red_in_every_report_while_the_throughput_passes(
     for line in (
         r"measured   15065 MB; lower is better",
         r"reference  14212 MB: worse by 6\.0 %; a loss of up to 2\.0 % passes",
-        r"gate       tolerance: sees a loss of 2\.0 % or more",
+        r"gate       sees a loss of \d\.\d % or more",
         r"beside     throughput \d+\.\d+ samples/s \(\+0\.0 %\)$",
         r"accept     .*--dlperf-update-baselines --dlperf-reason 'TEXT'",
         r"  run 5: 15065  mlp_b4_fp32_5\.log",
@@ -158,7 +158,7 @@ def test_a_run_that_is_not_sound_is_told_once_for_all_metrics(suite, nights):
     result = suite.run(*arguments, "--dlperf-markdown=page.md")
 
     printed = result.stdout.str()
-    assert re.search(rf"^{TWO} +throughput .* 4/5 +4 invalid$", printed, re.MULTILINE)
+    assert re.search(rf"^{TWO} +throughput .* 4 invalid$", printed, re.MULTILINE)
     # Each test failed of it; pytest's short summary has the messages again where CI is set.
     above = printed.partition("short test summary info")[0]
     assert len(re.findall(r"run 3: .*loss.*nan", above)) == 4

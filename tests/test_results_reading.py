@@ -168,7 +168,7 @@ def test_a_session_from_logs_is_read_back(suite):
     stray = suite.path / "nights" / "tonight" / "1n1g" / "mlp_b4_fp32_x.log"
     arguments = nights.usual("tonight", of_1n2g=0.8)
     stray.write_text("none", encoding="utf-8")
-    (suite.path / "nights" / "tonight" / "1n1g" / "mlp_b4_fp32_9.log").write_text(
+    (suite.path / "nights" / "tonight" / "1n1g" / "mlp_b4_fp32_2.log").write_text(
         "nothing of a training", encoding="utf-8"
     )
 
