@@ -130,7 +130,7 @@ def schema_keys(schema: dict[str, Any]) -> Iterator[SchemaKey]:
                 place = f"{path}.<name>".lstrip(".")
                 if places.setdefault(rules.mapping_of(others) or place, place) == place:
                     yield from walked(others, place)
-            if "items" in one:
+            if isinstance(one.get("items"), dict):
                 yield from walked(one["items"], path)
 
     yield from walked(rules.root, "")
