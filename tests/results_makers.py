@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,8 @@ def measured_case(  # noqa: PLR0913 - what differs between tests, by name
     )
     median = measurement.samples(judged_by.name).median
     numbers = {judged_by.name: median if baseline is None else baseline, "speedup": speedup}
+    held = numbers[judged_by.name]
+    difference = 100 * (median / held - 1) if held and not math.isnan(median) else 0.0
     case = Case.from_id(case_id)
     return CaseResult(
         case=case,
@@ -88,7 +91,7 @@ def measured_case(  # noqa: PLR0913 - what differs between tests, by name
                 metric=judged_by,
                 measured=median,
                 accepted=numbers[judged_by.name],
-                difference_percent=0.1,
+                difference_percent=difference,
                 interval_percent=(-0.5, 0.7),
             )
         },

@@ -75,8 +75,11 @@ def test_the_control_arm_has_the_same_hosts_with_its_own_image(suite):
     asked = [
         line for line in (suite.path / "asked.txt").read_text().splitlines() if line != "release"
     ]
-    arms = ["night", "october", "night", "october", "night"]
-    assert asked == ["acquire night", *(f"acquire {image} here" for image in arms)]
+    first, *others = asked
+    assert first == "acquire night"
+    # Runs of both in turn, after those that raised the alarm.
+    assert {*others} == {"acquire night here", "acquire october here"}
+    assert others.count("acquire october here") >= 2
 
 
 def test_a_run_whose_job_was_cancelled_is_repeated_on_the_same_nodes(suite, slurm, monkeypatch):

@@ -27,7 +27,7 @@ def test_the_life_of_a_first_baseline(suite, workers):
     assert missing.ret == 1
     missing.assert_outcomes(failed=5)
     missing.stdout.fnmatch_lines(
-        ["no_baseline: throughput", "*cluster local has none*--dlperf-create-baselines*"]
+        ["no_baseline: throughput", "to do: record the first number: --dlperf-create-baselines"]
     )
     assert not baseline_file(suite).exists()
 
@@ -46,9 +46,7 @@ def test_the_life_of_a_first_baseline(suite, workers):
     tiny.behave("0.02")
     slower = suite.run(*select, "--dlperf-create-baselines")
     assert slower.ret == 1
-    slower.stdout.fnmatch_lines(
-        ["regressed -50.0 %*: throughput", "*worse by 50.0 %, tolerance 5 %"]
-    )
+    slower.stdout.fnmatch_lines(["regressed -50.0 %*: throughput", "*worse by 50.0 %; *"])
 
     assert baseline_file(suite).read_text(encoding="utf-8") == text
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 LIVES = 30
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["CV 1 %", "nights 1 %", "memory, constant"])
 def test_the_bars_hold(name):
     for cell in CELLS:

@@ -126,7 +126,7 @@ def test_a_slow_down_fails_with_verdict_numbers_and_logs(suite):
         [
             "regressed -7.1 %: throughput",
             "*measured   105.00 sentences/s; higher is better",
-            "*reference  112.99 sentences/s: *7.1 %; a loss of up to 5.0 % passes",
+            "*reference  112.99 sentences/s: *7.1 %; a loss of up to * passes",
             f"    logs in {folder}/1n1g/",
             "    run 1: 104.00  bert_b64_fp32_1.log",
         ]

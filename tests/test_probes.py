@@ -116,8 +116,8 @@ def test_a_slower_main_number_that_is_better_the_lower_is_red(suite, tmp_path, c
     command("check").stdout.fnmatch_lines(["*no faults*"])
     shown = command("history", "show", "disk-*")
     shown.stdout.fnmatch_lines(["latency, cluster local*", "disk-write-1m-1n1g", "*2.4* ms last*"])
-    asked = command("why", CASES[0])
-    asked.stdout.fnmatch_lines([f"{CASES[0]}: what both nights were measured on is not known"])
+    asked = command("bisect", "--case", CASES[0])
+    asked.stdout.fnmatch_lines([f"{CASES[0]}: nothing recorded differs*"])
 
 
 @pytest.mark.in_process
@@ -292,7 +292,7 @@ def test_a_failure_says_how_a_name_that_is_gone_is_taken_back(table, tmp_path):
 @pytest.mark.usefixtures("table")
 def test_a_family_is_checked_as_one(command):
     command("check").stdout.fnmatch_lines(["*no faults*"])
-    asked = command("why", ALL_REDUCE, "--metric=busbw")
+    asked = command("bisect", "--case", ALL_REDUCE, "--metric=busbw")
     asked.stderr.fnmatch_lines(["*--metric: busbw is a family; name a metric of it*"])
 
 

@@ -133,8 +133,8 @@ def test_the_log_of_the_node_that_died_says_why(suite):
         [
             "failed*: throughput; run 1: *",
             f"  reason     {CASES[2]}, run 1: * 3 on node 1*; the log of node 1, * ends with:",
-            "               Traceback (most recent call last):",
-            "               MemoryError: node 1 has no more",
+            "             Traceback (most recent call last):",
+            "             MemoryError: node 1 has no more",
             "*= dlperf: *",
         ]
     )

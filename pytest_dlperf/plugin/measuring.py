@@ -99,9 +99,9 @@ class Measuring:
         """Return as many runs as the rules ask for that will judge a case, and its baseline."""
         suite = self.suite
         settings, accepted = suite.settings, suite.baselines(case)
+        if settings.log_sources:
+            return FixedRepeats(None)  # all there are: they cost nothing
         adds_runs = settings.records_baselines
-        if adds_runs and settings.log_sources:
-            return FixedRepeats(None)
         metrics = [
             suite.metric(case, member)
             for name in self._metrics.get(case.id, ())
