@@ -67,7 +67,9 @@ def measured_case(  # noqa: PLR0913 - what differs between tests, by name
     median = measurement.samples(judged_by.name).median
     numbers = {judged_by.name: median if baseline is None else baseline, "speedup": speedup}
     held = numbers[judged_by.name]
-    difference = 100 * (median / held - 1) if held and not math.isnan(median) else 0.0
+    difference = 0.0
+    if held and median is not None and not math.isnan(median):
+        difference = 100 * (median / held - 1)
     case = Case.from_id(case_id)
     return CaseResult(
         case=case,
