@@ -156,7 +156,8 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
     host("served").nvidia(gpu(0, users=[server, (7, "G", "Xorg")]), gpu(1))
     host("served_to_a_client").nvidia(gpu(0, users=[server, (91, "M+C", "python")]), gpu(1))
     host("used_elsewhere").nvidia(gpu(0), gpu(1, users=[(4711, "C", "python")]))
-    host("mig").nvidia(gpu(0, mig="Enabled"), gpu(1, mig="Enabled"))
+    for name in ("mig", "mig_chosen"):
+        host(name).nvidia(gpu(0, mig="Enabled"), gpu(1, mig="Enabled"))
     host("mig_beside").nvidia(gpu(0, mig="Enabled"), gpu(1))
     host("err_field").nvidia(gpu(0), gpu(1, power="ERR!"))
     host("no_devices").nvidia(around="No devices were found\n", code=6)
@@ -204,6 +205,7 @@ VARIABLES = {
     "hidden": {"CUDA_VISIBLE_DEVICES": "1"},
     "all_hidden": {"CUDA_VISIBLE_DEVICES": ""},
     "by_uuid": {"CUDA_VISIBLE_DEVICES": "GPU-1aaa,GPU-7"},
+    "mig_chosen": {"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2"},
     "amd_slurm": {"ROCR_VISIBLE_DEVICES": "2,3", "CUDA_VISIBLE_DEVICES": "2,3"},
     "neuron_chosen": {"NEURON_RT_VISIBLE_CORES": "2-4,7"},
 }

@@ -111,6 +111,7 @@ def without(*names, **others):
         ("all_hidden", "nvidia", "", VERSIONS),
         ("by_uuid", "nvidia", "1", WHOLE_A100),
         ("mixed", "nvidia", "01", without(device=f"{A100} + {T400}")),
+        ("mig_chosen", "nvidia", ["MIG-1"], VERSIONS),
         # A number means another device to CUDA where some are in MIG mode.
         ("mig_beside", "nvidia", ["GPU-1aaa"], WHOLE_A100),
         ("nonsense", None, "", {}),
@@ -176,11 +177,35 @@ def test_a_run_is_told_the_devices_that_it_uses(reports):
     ]
 
 
-def test_a_device_without_a_name_is_what_the_cluster_calls_it(reports):
-    declared = replace(NEEDED, device="Trainium")
-    for host, device in (("neuron", "Trainium"), ("amd", GFX942)):
+def test_a_device_without_a_name_is_what_the_cluster_calls_it(
+    reports,
+):
+    declared = replace(NEEDED, device=f"{A100} MIG 3g.20gb")
+    for host, device in (
+        ("mig_chosen", declared.device),
+        ("neuron", declared.device),
+        ("amd", GFX942),
+    ):
         assert fingerprint(reports[host], 1, declared).machine["device"] == device
     assert "device" not in fingerprint(reports["neuron"], 1).machine
+
+
+def test_slices_count_where_they_are_named_and_the_cluster_names_the_device(
+    hosts,
+):
+    declared = replace(NEEDED, device=f"{A100} MIG 3g.20gb")
+    for name, needed, fault in (
+        ("mig_chosen", NEEDED, SLICED),
+        ("mig_chosen", declared, None),
+        ("mig", declared, SLICED),
+    ):
+        found = look_at_hosts(
+            RecordedHosts(hosts),
+            [Host(name=name, address=name, devices=1)],
+            needed,
+            lock=os.urandom(8).hex(),
+        )
+        assert found[name].fault == fault
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.node import checkouts, probe
 from pytest_dlperf.node.nvidia import CAPS as DEVICE_SETTINGS
+from pytest_dlperf.node.nvidia import SLICED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -210,10 +211,10 @@ def _faults(host: Host, needed: Requirements, found: Mapping[str, Any]) -> Itera
     if missing:
         yield f"{needed.python!r} there has no module {', '.join(missing)}; {_OTHER}"
     if needed.accelerators:
-        yield from _device_faults(host, found)
+        yield from _device_faults(host, needed, found)
 
 
-def _device_faults(host: Host, found: Mapping[str, Any]) -> Iterable[str]:
+def _device_faults(host: Host, needed: Requirements, found: Mapping[str, Any]) -> Iterable[str]:
     shown, declared = len(found["ids"]), host.devices
     said = _short({name: found[name] or "" for name in ("refused", "failed")})
     # A host that shows none may have devices of a kind that is not known here.
@@ -222,6 +223,8 @@ def _device_faults(host: Host, found: Mapping[str, Any]) -> Iterable[str]:
         yield f"{declared} devices were declared, and it shows {shown}{hidden}"
     if said["refused"]:
         yield said["refused"]
+    if found["slices"] and needed.device is None:
+        yield SLICED
     if declared and not shown and said["failed"]:
         yield f"{said['failed']}; {declared} devices were declared, and none is found"
 

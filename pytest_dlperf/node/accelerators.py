@@ -31,6 +31,7 @@ NOTHING = {
     "facts": {},
     "each": [],
     "mixed": False,
+    "slices": False,
     "used_by": [],
     "refused": None,
     "failed": None,
@@ -56,10 +57,10 @@ class AcceleratorQuery:
         """Say what was found by then.
 
         ``kind``, ``ids`` and what has ``hidden`` others; ``facts`` of the host, and of ``each`` id;
-        whether all, hidden ones too, are ``mixed``: of several models. ``used_by`` are processes
-        behind the place of what they use, ``None`` for any; ``refused`` is why devices cannot be
-        used, ``failed`` what a tool says that finds none. Of two kinds the one with more devices is
-        meant, or the first in the table.
+        whether all, hidden ones too, are ``mixed``: of several models; whether they are ``slices``;
+        ``used_by``: processes behind the place of what they use, ``None`` for any; ``refused``:
+        why devices cannot be used. Of two kinds that of which there are more is meant, or which
+        comes first in the table. ``failed`` is what a tool says that finds none.
         """
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -80,6 +81,7 @@ class AcceleratorQuery:
                     "facts": found.facts,
                     "each": [found.each.get(one, {}) for one in origins],
                     "mixed": len(names) > 1,
+                    "slices": found.is_slice,
                     "used_by": _used(found.users, origins),
                     "refused": None,
                     "failed": None,

@@ -27,7 +27,7 @@ class Found:
     ``ids`` are what the kind's variable calls them, and ``names`` other names of an id. ``facts``
     are those of all, ``each`` those of an id. ``users`` are processes behind the id that each uses,
     ``None`` where that is not known. ``refused`` is why the devices cannot be used, and ``failed``
-    why a tool finds none.
+    why a tool finds none. A device that ``is_slice`` has no name of its own.
     """
 
     def __init__(self, ids: "Sequence[str]" = ()) -> None:
@@ -39,6 +39,7 @@ class Found:
         self.users = []  # type: list[tuple[str | None, str]]
         self.refused = None  # type: str | None
         self.failed = None  # type: str | None
+        self.is_slice = False
 
 
 def output(*command: str) -> "list[str] | None":

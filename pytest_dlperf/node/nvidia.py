@@ -1,5 +1,6 @@
 """NVIDIA's whole devices, as ``nvidia-smi`` shows them; sent with ``probe``."""
 
+import os
 import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
@@ -11,14 +12,17 @@ if TYPE_CHECKING:
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 CAPS = {
-    "power_limit": "gpu_power_readings/current_power_limit",
-    "application_clock": "applications_clocks/graphics_clock",
-    "compute_mode": "compute_mode",
-    "ecc": "ecc_mode/current_ecc",
-    "persistence": "persistence_mode",
+    "power_limit": ("gpu_power_readings/current_power_limit", "power_readings/power_limit"),
+    "application_clock": ("applications_clocks/graphics_clock",),
+    "compute_mode": ("compute_mode",),
+    "ecc": ("ecc_mode/current_ecc",),
+    "persistence": ("persistence_mode",),
 }
-"""What an administrator sets that makes a device slower: its place in the report of a device."""
-SLICED = "its GPUs are in MIG mode, and slices do not count: leave that mode (nvidia-smi -mig 0)"
+"""What an administrator sets that makes a device slower: its places in the report of a device."""
+SLICED = (
+    "its GPUs are in MIG mode, and slices do not count: leave that mode (nvidia-smi -mig 0), or "
+    f"name a slice there in {VARIABLE} and the device with its profile in cluster.yaml"
+)
 _REFUSALS = ("No devices were found", "Unable to determine the device handle")
 _DEVICE_LOST, _OTHER_DRIVER = 15, 18  # exit codes
 _UNKNOWN = re.compile(r"\[.*\]$|N/A$|Not Supported$|.*deprecated$")
@@ -60,28 +64,39 @@ def _found(report: "Element") -> Found:
         if gpu.findtext("mig_mode/current_mig") != "Enabled"
     }
     found = Found()
-    if gpus and not whole:
+    first = os.environ.get(VARIABLE, "").partition(",")[0].strip()
+    if first.startswith("MIG-"):
+        found.ids, found.is_slice = [first], True  # CUDA shows a process one slice
+    elif gpus and not whole:
         found.refused = SLICED
-    for number, gpu in whole.items():
-        uuid = gpu.findtext("uuid", "")
-        one = str(number) if len(whole) == len(gpus) else uuid
-        found.ids.append(one)
-        found.names.update({str(number): one, uuid: one})
-        places = dict(CAPS, device="product_name")
-        texts = {name: gpu.findtext(place, "").strip() for name, place in places.items()}
-        for text in filter(_BROKEN.match, texts.values()):
-            found.refused = "nvidia-smi shows {} for GPU {}".format(text.strip("[]"), number)
-        found.each[one] = {
-            name: re.sub(r"\.0+(?= )", "", text)
-            for name, text in texts.items()
-            if text and not _UNKNOWN.match(text)
-        }
-        found.users += [(one, user) for user in _users(gpu)]
+    else:
+        for number, gpu in whole.items():
+            uuid = gpu.findtext("uuid", "")
+            one = str(number) if len(whole) == len(gpus) else uuid
+            found.ids.append(one)
+            found.names.update({str(number): one, uuid: one})
+            texts = _texts(gpu)
+            for text in filter(_BROKEN.match, texts.values()):
+                found.refused = "nvidia-smi shows {} for GPU {}".format(text.strip("[]"), number)
+            found.each[one] = {
+                name: re.sub(r"\.0+(?= )", "", text)
+                for name, text in texts.items()
+                if text and not _UNKNOWN.match(text)
+            }
+            found.users += [(one, user) for user in _users(gpu)]
     for name in ("driver", "cuda"):
         version = report.findtext(name + "_version", "").strip()
         if re.match("[0-9]", version):
             found.facts[name] = version
     return found
+
+
+def _texts(gpu: "Element") -> "dict[str, str]":
+    places = dict(CAPS, device=("product_name",))
+    return {
+        name: next(filter(None, (gpu.findtext(one, "").strip() for one in ways)), "")
+        for name, ways in places.items()
+    }
 
 
 def _users(gpu: "Element") -> "list[str]":

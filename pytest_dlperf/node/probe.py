@@ -125,6 +125,7 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
         "hidden": found["hidden"],
         "each": found["each"],
         "mixed": found["mixed"],
+        "slices": found["slices"],
         "refused": found["refused"],
         "failed": found["failed"],
         # By another run of this tool, it may be: that one is waited for.
