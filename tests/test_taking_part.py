@@ -303,6 +303,22 @@ def test_a_project_without_tests_of_ours_does_not_notice(pytester):
     assert not (pytester.path / ".dlperf").exists()
 
 
+@pytest.mark.parametrize("times", [False, pytest.param(True, marks=pytest.mark.ci)])
+def test_pytest_benchmark_is_seen_where_a_test_uses_it(pytester, monkeypatch, times):
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # in a worker it saves nothing
+    pytester.makepyfile(f"def test_it({'benchmark' * times}): {'benchmark(len, ())' * times or 0}")
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(passed=1)
+    assert ("\nbenchmark: " in result.stdout.str()) is times
+    assert not (pytester.path / ".benchmarks").exists()
+    (pytester.path / ".benchmarks").mkdir()
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+    assert (pytester.path / ".benchmarks").exists()
+    if times:
+        pytester.runpytest_subprocess("--benchmark-autosave").assert_outcomes(passed=1)
+        assert len([*(pytester.path / ".benchmarks").rglob("*.json")]) == 1
+
+
 def test_workers_do_not_notice_either(pytester, monkeypatch):
     """Their controller has looked into the folder; what it thinks of it, it keeps to itself."""
     foreign_project(pytester)

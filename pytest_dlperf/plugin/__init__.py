@@ -7,6 +7,7 @@ registered when a collected test asks for one of these fixtures, or an option of
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -27,8 +28,7 @@ from pytest_dlperf.plugin.named import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from pathlib import Path
+    from collections.abc import Callable, Generator, Sequence
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.launch.allocations import Allocator
@@ -40,17 +40,26 @@ if TYPE_CHECKING:
     from pytest_dlperf.plugin.packaged import SystemFile
 
 
+_BENCHMARK_LINES: Final = pytest.StashKey[list[str]]()
+_HAD_STORAGE: Final = pytest.StashKey[bool]()
+"""Whether pytest-benchmark's folder was there before pytest."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options."""
     add_options(parser)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(args: list[str], parser: pytest.Parser) -> None:
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, args: list[str], parser: pytest.Parser
+) -> None:
     """Keep pytest from taking ``--dlperf-hosts @FILE`` for arguments of its own.
 
     A misspelt option gets a line in pytest's own error, unless a ``conftest.py`` declares it.
     """
+    storage = str(getattr(early_config.known_args_namespace, "benchmark_storage", ""))
+    early_config.stash[_HAD_STORAGE] = Path(storage.removeprefix("file://")).exists()
     join_host_files(args)
     for flag, meant in misspelt_options(args):
         parser.extra_info[flag] = f"did you mean {meant}?"
@@ -66,6 +75,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
+    _remove_empty_storage(config)
     config.addinivalue_line(
         "markers",
         "dlperf(system, framework, model, precision, batch_per_replica, global_batch, "
@@ -73,6 +83,37 @@ def pytest_configure(config: pytest.Config) -> None:
         "AXIS=VALUE): "
         "the exact values of a case, for -m \"dlperf(framework='paddle', topology='4n8g')\"",
     )
+
+
+def _remove_empty_storage(config: pytest.Config) -> None:
+    """Remove the folder that pytest-benchmark makes at each start; it makes it again to save."""
+    session = getattr(config, "_benchmarksession", None)
+    folder = getattr(getattr(session, "storage", None), "path", None)
+    if folder is not None and not config.stash.get(_HAD_STORAGE, True):
+        with suppress(OSError):  # it is not empty, or gone
+            folder.rmdir()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_header(config: pytest.Config) -> Generator[None, list[object], list[object]]:
+    """Keep pytest-benchmark's line until a test that it times is collected."""
+    lines = yield
+    config.stash[_BENCHMARK_LINES] = [str(line) for line in lines if _is_of_benchmark(line)]
+    return [line for line in lines if not _is_of_benchmark(line)]
+
+
+def pytest_report_collectionfinish(
+    config: pytest.Config, items: Sequence[pytest.Item]
+) -> list[str]:
+    """Print that line where there is such a test."""
+    lines = config.stash.get(_BENCHMARK_LINES, [])
+    if lines and any("benchmark" in getattr(item, "fixturenames", ()) for item in items):
+        return lines
+    return []
+
+
+def _is_of_benchmark(line: object) -> bool:
+    return str(line).startswith("benchmark: ")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
