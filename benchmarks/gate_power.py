@@ -18,8 +18,8 @@ import numpy as np
 from gate_lives import WEEK, Controls, Life, World
 from msgspec import Struct
 from msgspec.structs import replace
-from scipy import stats  # type: ignore[import-untyped]
 
+from pytest_dlperf.gate.noise import t_quantile
 from pytest_dlperf.model.metric import Better
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 QUIET_NIGHTS: Final = 4
 LOSSY_NIGHTS: Final = 2
 SPREAD_SESSIONS: Final = 30
+_QUANTILE_99: Final = 2.3263
 _SURE: Final = 3.0
 """Standard errors by which a bar is missed."""
 
@@ -259,7 +260,7 @@ def peers(world: World, taken: Sequence[np.ndarray], numbers: Sequence[float]) -
     t_test = False
     if len(sessions) > 2:  # noqa: PLR2004 - one difference shows no deviation
         error = sessions.std(ddof=1) * np.sqrt(1 + 1 / len(sessions))
-        limit = stats.t.ppf(0.99, len(sessions) - 1) * error
+        limit = t_quantile(_QUANTILE_99, len(sessions) - 1) * error
         t_test = bool(sessions.mean() - np.median(tonight) > limit)
     return {
         "median - 5 %": bool(np.median(first) - np.median(tonight) > least),

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 ADDED_RUNS: Final = 4
 """Runs of a session that is added to a baseline."""
+MAX_TOLERANCE_PERCENT: Final = 10.0
+"""Sessions take no more runs for being added where the tolerance is larger."""
 _NAMED: Final = 3
 """Metrics that did not pass and are named where others are not accepted for them."""
 

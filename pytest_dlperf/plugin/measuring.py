@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import structs
 
-from pytest_dlperf.baselines.accepting import ADDED_RUNS
+from pytest_dlperf.baselines.accepting import ADDED_RUNS, MAX_TOLERANCE_PERCENT
 from pytest_dlperf.config.systems import probes_for
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.files.locks import shared_once
@@ -110,7 +110,13 @@ class Measuring:
         # What no baseline is held against, such as a loss that has to fall, one run shows.
         held = [metric for metric in metrics if metric.better is not None]
         terms = {metric: suite.terms(case, metric) for metric in held or [suite.main_metric(case)]}
-        return repeats_for(accepted, terms, at_least=ADDED_RUNS if adds_runs else None)
+        # Where so much passes anyhow, runs that could be added would be for nothing.
+        may_extend = any(
+            own.tolerance_of(accepted.get(metric.name)) <= MAX_TOLERANCE_PERCENT
+            for metric, own in terms.items()
+        )
+        at_least = ADDED_RUNS if adds_runs and may_extend else None
+        return repeats_for(accepted, terms, at_least=at_least)
 
     def once(self, what: str, kind: type[T], case_id: str, take: Callable[[], T]) -> T:
         """Return what there is of this kind for a case, taken now if there is none."""

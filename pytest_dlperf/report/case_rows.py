@@ -143,9 +143,6 @@ def row_runs(
             yield phrase("run {}: {}", number(run.label), run.in_short)
     if left and all(run.reason for run in found.runs):
         yield phrase("… and {} more runs; {} has all of them", left, code("--dlperf-json FILE"))
-    read, available = len(measurement.runs), measurement.available_runs
-    if available is not None and read < available:
-        yield phrase("{} of {} logs were read: they decide", read, available)
 
 
 def _in_family(known: Mapping[str, MetricResult], name: str) -> tuple[bool, float]:
