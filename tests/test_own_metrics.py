@@ -282,22 +282,6 @@ def test_a_metric_without_a_test_is_told(nights):
     result.stdout.fnmatch_lines(["--dlperf-metric: no test here is about peak_memory*"])
 
 
-def test_a_check_asks_for_no_more_runs_than_the_rules_do(nights):
-    """Once the baseline of the throughput has enough sessions, three of five logs are read."""
-    for later in range(1, 5):
-        night = Night(seconds=0.01 + later / 100_000)
-        result, _ = nights.judge(night, "--dlperf-extend-baselines")
-        result.assert_outcomes(passed=7)
-
-    nights.judge(Night(), "-k", "1n1g")
-
-    (case,) = json.loads((nights.suite.path / "results.json").read_text("utf-8"))["cases"]
-    assert {name: one["verdict"] for name, one in case["metrics"].items() if one["verdict"]} == {
-        "throughput": "pass", "peak_memory": "pass", "loss": "pass",
-    }  # fmt: skip
-    assert len(case["measurement"]["runs"]) == 3
-
-
 def test_a_throughput_in_another_unit_can_begin_anew(nights):
     """As `check` tells; a speedup that stayed is recorded anew with what it is taken of."""
     nights.declare(SYSTEM.replace("samples/s", "sequences/s"))

@@ -224,7 +224,7 @@ def test_what_is_derived_stands_beside_what_it_is_derived_from():
     throughput = eight["metrics"]["throughput"]
     assert {key: value for key, value in throughput.items() if key != "spread"} == {
         "unit": "images/s", "better": "higher", "median": 2600.0, "mean": pytest.approx(2600.1667),
-        "accepted": 2600.0, "reference": 2600.0, "difference_percent": 0.1, "verdict": "pass",
+        "accepted": 2600.0, "reference": 2600.0, "difference_percent": 0.0, "verdict": "pass",
         "reason": None, "efficiency_percent": None,
     }  # fmt: skip
     assert eight["metrics"]["speedup"]["median"] == pytest.approx(2600 / 351)
