@@ -85,8 +85,8 @@ def test_a_red_training_names_the_resource_that_was_lost(suite, workers):
         # Without the marks of code.
         assert said in re.sub(r"</?code>|`", "", form.read_text()), form
     # Its runs are no case's own.
-    [log] = suite.path.glob(f".dlperf/runs/*/companions/{CASE}/probe-net/1n1g/*.log")
-    assert log.read_text() == "bandwidth 3.0\n"
+    logs = [*suite.path.glob(f".dlperf/runs/*/companions/{CASE}/probe-net/1n1g/*.log")]
+    assert {log.read_text() for log in logs} == {"bandwidth 3.0\n"}
 
 
 @pytest.mark.nightly

@@ -676,6 +676,8 @@ def test_a_night_with_a_case_that_cannot_run_is_red(checkout, github):
     assert checkout.work("github-nightly.yml", github)["Gate"] == 1
 
 
+@pytest.mark.nightly
+@pytest.mark.alone
 @pytest.mark.minutes(2)
 @pytest.mark.training
 def test_a_pull_request_that_costs_half_of_the_speed_is_red(checkout, github):
