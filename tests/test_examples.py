@@ -701,7 +701,7 @@ def test_a_pull_request_that_costs_half_of_the_speed_is_red(checkout, github):
     [case] = json.loads((path / "results" / "head.json").read_text(encoding="utf-8"))["cases"]
     assert case["metrics"]["throughput"]["verdict"] == "regressed"
     assert "confirmed by the control arm" in case["metrics"]["throughput"]["reason"]
-    assert len(case["interleaved"]["control"]["runs"]) == 4
+    assert len(case["interleaved"]["control"]["runs"]) >= 4
     summary = Path(github["GITHUB_STEP_SUMMARY"]).read_text(encoding="utf-8")
     assert "interleaved, the candidate is" in summary
 
