@@ -11,7 +11,7 @@ from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.plan import node_log
 from pytest_dlperf.logs.tree import LogSource, index_logs, log_path
 from pytest_dlperf.measure.from_logs import LogMeasurer
-from pytest_dlperf.model.measurement import FixedRepeats, Run
+from pytest_dlperf.model.measurement import Run
 
 
 def judged(system_file: Path, *logs: str | Path) -> Run:
@@ -31,6 +31,6 @@ def judged(system_file: Path, *logs: str | Path) -> Run:
     source = LogSource(wanted.system, None, folder)
     index = index_logs(source, log_name=system.log_name, cases=[wanted])
     cluster = Cluster(name="mine", directory=system_file.parent)
-    measurer = LogMeasurer(index, systems, cluster, repeats=lambda _: FixedRepeats(1))
+    measurer = LogMeasurer(index, systems, cluster)
     [run] = measurer.measure(wanted).runs
     return run

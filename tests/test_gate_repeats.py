@@ -47,12 +47,6 @@ def test_a_session_that_records_takes_at_least_so_many():
     assert repeats(None, at_least=7) == (7, [7, 8, 9])
 
 
-def test_over_logs_a_new_case_takes_all_that_there_are():
-    by = repeats_for({}, {METRIC: Terms(tolerance_percent=5.0)})
-    assert by.at_most is None
-    assert not by.is_enough(measured(*[1000.0] * 50).runs)
-
-
 # --------------------------------------------------------------------------- several metrics
 
 USUAL = Terms(tolerance_percent=5.0, default_repeats=5)

@@ -71,13 +71,7 @@ def test_a_broken_run_ends_a_case_whatever_the_rule_says(suite):
     assert [run.status for run in measurement.runs] == [RunStatus.FAILED]
 
 
-def test_launches_need_a_largest_number(suite):
-    TinySystem(suite)
-    with pytest.raises(ValueError, match="launches need a largest number"):
-        measurer(suite, repeats=lambda _: FixedRepeats(None)).measure(CASE)
-
-
-@pytest.mark.parametrize("number", [1, 5, None])
+@pytest.mark.parametrize("number", [1, 5])
 def test_a_number_of_runs_is_never_fewer(number):
     assert not FixedRepeats(number).may_be_fewer
 
@@ -93,33 +87,22 @@ def nights(suite):
     return suite.path / "night"
 
 
-def from_logs(suite, nights, repeats):
+def from_logs(suite, nights):
     """The runs that are read, and what became of them."""
     systems = load_systems([suite.path / "bench_tests/systems/own.yaml"], BUILTIN_FORMATS)
     index = index_logs(LogSource(SYSTEM, None, nights), log_name="mlp", cases=[CASE])
     cluster = Cluster(name="mine", directory=suite.path)
-    read = LogMeasurer(index, systems, cluster, repeats=lambda _: repeats).measure(CASE)
+    read = LogMeasurer(index, systems, cluster).measure(CASE)
     assert read.fingerprint is None
     return [run.run for run in read.runs], [run.status for run in read.runs]
 
 
-def test_logs_are_read_in_the_order_of_runs_until_the_rule_has_enough(suite, nights):
-    # A log that is not needed is not opened: nobody finds that it is none.
+def test_all_logs_are_read_and_a_broken_one_is_one_of_the_runs(suite, nights):
     log_path(nights, CASE, "mlp", 4).write_text("", encoding="utf-8")
-    assert from_logs(suite, nights, EnoughFrom(3)) == ([1, 2, 3], [RunStatus.OK] * 3)
-    assert from_logs(suite, nights, FixedRepeats(2)) == ([1, 2], [RunStatus.OK] * 2)
-    runs, statuses = from_logs(suite, nights, FixedRepeats(None))
+    runs, statuses = from_logs(suite, nights)
     assert runs == [1, 2, 3, 4, 5, 6]
+    assert [status for status in statuses if status is not RunStatus.OK] == [RunStatus.INVALID]
     assert statuses[3] is RunStatus.INVALID
-
-
-def test_a_broken_log_is_one_of_the_runs(suite, nights):
-    """Nobody reads on until there are enough that please."""
-    log_path(nights, CASE, "mlp", 2).write_text("", encoding="utf-8")
-    runs, statuses = from_logs(suite, nights, FixedRepeats(3))
-    assert runs == [1, 2, 3]
-    assert statuses == [RunStatus.OK, RunStatus.INVALID, RunStatus.OK]
-    assert from_logs(suite, nights, EnoughFrom(99, at_most=4))[0] == [1, 2, 3, 4]
 
 
 # ------------------------------------------------------------------------------- runs that failed

@@ -11,7 +11,7 @@ from pytest_dlperf.measure.from_logs import LogMeasurer
 from pytest_dlperf.measure.named_logs import find_logs
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.measurement import FixedRepeats, RunStatus
+from pytest_dlperf.model.measurement import RunStatus
 
 pytestmark = pytest.mark.in_process
 
@@ -163,7 +163,7 @@ def run_of(folder, system, given):
     systems = load_systems([folder / "own.yaml"], BUILTIN_FORMATS)
     cluster = Cluster(name="mine", directory=folder)
     index = found(folder, given)
-    measurer = LogMeasurer(index, systems, cluster, repeats=lambda _: FixedRepeats(1))
+    measurer = LogMeasurer(index, systems, cluster)
     [run] = measurer.measure(Case.from_id(given.partition("=")[0])).runs
     return run
 

@@ -160,11 +160,6 @@ class Rule:
             self._worst = worst * math.sqrt(1 + 1 / self.sessions)
 
     @property
-    def may_be_fewer(self) -> bool:
-        """Whether it may decide before ``at_most`` runs."""
-        return not self.is_fixed
-
-    @property
     def min_detectable_percent(self) -> float | None:
         """The loss that a usual night finds nine times out of ten; ``None`` if it is unknown."""
         return self._detectable(self.at_most, self.noise, has_control=self.has_control)

@@ -32,8 +32,8 @@ class Terms(Struct, frozen=True, kw_only=True):
     """A loss of this amount in the metric's unit passes, however many percent it is."""
     has_control: bool = False
     """Whether a control arm follows an alarm."""
-    default_repeats: int | None = None
-    """Runs that the system takes where there is no baseline; ``None``: all there are."""
+    default_repeats: int = 1
+    """Runs that the system takes where there is no baseline."""
     repeats: int | None = None
     """Runs that the user fixed (``--dlperf-repeats``)."""
     members: int = 1
@@ -129,7 +129,7 @@ def repeats_for(
     ``at_least`` is the number that a session needs that records baselines.
     """
     rules: dict[str, Rule] = {}
-    fewest: int | None = at_least or 1
+    fewest = at_least or 1
     for metric, terms in terms_by_metric.items():
         if terms.repeats is not None:
             return FixedRepeats(terms.repeats)
@@ -138,12 +138,9 @@ def repeats_for(
         baseline = baselines.get(metric.name)
         if metric.better is not None and baseline is not None and why_unusable(baseline) is None:
             rules[metric.name] = terms.rule(metric, baseline)
-        elif fewest is not None:
-            usual = terms.default_repeats
-            fewest = None if usual is None else max(fewest, usual)
-    if not rules or fewest is None:
-        return FixedRepeats(fewest)
-    return RepeatsByRule(rules, fewest)
+        else:
+            fewest = max(fewest, terms.default_repeats)
+    return RepeatsByRule(rules, fewest) if rules else FixedRepeats(fewest)
 
 
 def why_unusable(baseline: Baseline) -> str | None:

@@ -282,8 +282,6 @@ class LaunchMeasurer:
 
     def _runs(self, launch: CaseLaunch, leases: Sequence[Lease]) -> list[Run]:
         repeats = self.repeats(launch.case)
-        if repeats.at_most is None:
-            raise ValueError(f"{launch.case.id}: launches need a largest number of runs")
         runs: list[Run] = []
         for number in range(1, repeats.at_most + 1):
             show = self._reporter(launch, number, repeats.at_most, at_most=repeats.may_be_fewer)
@@ -406,7 +404,7 @@ class LaunchMeasurer:
 
 def _likely_s(launch: CaseLaunch, repeats: Repeats) -> float:
     """Say for how long a case needs its hosts, unless it takes more runs than most do."""
-    runs = repeats.at_most or LIKELY_RUNS
+    runs = repeats.at_most
     return _longest_s(launch) * (min(runs, LIKELY_RUNS) if repeats.may_be_fewer else runs)
 
 

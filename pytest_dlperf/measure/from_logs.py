@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,13 +20,12 @@ from pytest_dlperf.model.errors import CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Repeats
 
 _DIGESTED: Final = 1024 * 1024
 """Bytes at either end of a log, by which it is known again however large it is."""
@@ -34,16 +33,14 @@ _DIGESTED: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LogMeasurer:
-    """Measures cases from logs that exist, of a case as many runs as ``repeats`` says."""
+    """Measures cases from logs that exist, of a case all runs that there are."""
 
     index: LogIndex
     systems: Mapping[str, System]
     cluster: Cluster
-    _: KW_ONLY
-    repeats: Callable[[Case], Repeats]
 
     def measure(self, case: Case) -> Measurement:
-        """Read the runs that logs exist of, in the order of their numbers, until they suffice.
+        """Read the runs that logs exist of, in the order of their numbers.
 
         Raises:
             CannotMeasureError: There is no log of this case.
@@ -60,30 +57,16 @@ class LogMeasurer:
                 f"{case.system}{options}=DIR, where {work and f'{work}/'}{case.topology}/{name} "
                 "lie, or a log under any name with --dlperf-logs CASE=FILE"
             )
-        runs = tuple(self._runs(case, system, found))
-        logs = [log for _, same in found[: len(runs)] for log in self._node_logs(case, same)]
+        runs = tuple(self._read(case, system, number, logs) for number, logs in found)
+        digested = [log for _, same in found for log in self._node_logs(case, same)]
         return Measurement(
             case_id=case.id,
             metrics=metrics_of_runs(system, runs),
             estimator=self.cluster.estimator,
             runs=runs,
             available_runs=len(found),
-            logs_digest=_digest(logs),
+            logs_digest=_digest(digested),
         )
-
-    def _runs(
-        self, case: Case, system: System, found: Sequence[tuple[int, list[str]]]
-    ) -> Iterator[Run]:
-        repeats = self.repeats(case)
-        runs: list[Run] = []
-        # A broken run is one of them: reading does not go on until enough are sound.
-        for number, logs in found[: repeats.at_most]:
-            run = self._read(case, system, number, logs)
-            yield run
-            if run.status is RunStatus.OK:
-                runs.append(run)
-                if repeats.is_enough(runs):
-                    return
 
     def _read(self, case: Case, system: System, run: int, logs: list[str]) -> Run:
         if len(logs) > 1:

@@ -288,8 +288,8 @@ class Repeats(Protocol):
     """Decides after each run whether there are enough."""
 
     @property
-    def at_most(self) -> int | None:
-        """The largest number of runs; ``None`` for all that there are."""
+    def at_most(self) -> int:
+        """The largest number of runs."""
 
     @property
     def may_be_fewer(self) -> bool:
@@ -301,11 +301,11 @@ class Repeats(Protocol):
 
 @final
 class FixedRepeats(Struct, frozen=True):
-    """A fixed number of runs; ``None`` for all that there are."""
+    """A fixed number of runs."""
 
-    at_most: int | None
+    at_most: int
     may_be_fewer: ClassVar[bool] = False
 
     def is_enough(self, runs: Sequence[Run]) -> bool:
         """Whether the number is reached."""
-        return self.at_most is not None and len(runs) >= self.at_most
+        return len(runs) >= self.at_most

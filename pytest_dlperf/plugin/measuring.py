@@ -28,7 +28,6 @@ from pytest_dlperf.model.errors import (
 from pytest_dlperf.model.judgement import Companion
 from pytest_dlperf.model.measurement import (
     Estimator,
-    FixedRepeats,
     InterleavedRuns,
     Measurement,
     RunStatus,
@@ -99,8 +98,6 @@ class Measuring:
         """Return as many runs as the rules ask for that will judge a case, and its baseline."""
         suite = self.suite
         settings, accepted = suite.settings, suite.baselines(case)
-        if settings.log_sources:
-            return FixedRepeats(None)  # all there are: they cost nothing
         adds_runs = settings.records_baselines
         metrics = [
             suite.metric(case, member)
@@ -314,7 +311,7 @@ def measuring_from_logs(suite: Suite, index: LogIndex, folder: Path | None) -> M
     from pytest_dlperf.measure.from_logs import LogMeasurer
 
     measuring = Measuring(suite, folder)
-    measuring.measurer = LogMeasurer(index, suite.systems, suite.cluster, repeats=measuring.repeats)
+    measuring.measurer = LogMeasurer(index, suite.systems, suite.cluster)
     return measuring
 
 

@@ -162,7 +162,7 @@ class Suite(Struct, frozen=True, kw_only=True):
             tolerance_percent=system.tolerance_percent if own is None else own,
             tolerance_at_least=metric.tolerance_at_least or 0.0,
             has_control=self.control is not ControlArm.NEVER,
-            default_repeats=None if from_logs else system.repeats,
+            default_repeats=system.repeats,
             repeats=None if from_logs else self.settings.repeats,
             members=max(len(self.accepted_members(case, metric.family)), 1) if metric.family else 1,
         )
