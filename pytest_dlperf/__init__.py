@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import sys
-from importlib.machinery import PathFinder
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from importlib.machinery import ModuleSpec
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 
 
 class _OwnModules:

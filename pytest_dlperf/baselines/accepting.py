@@ -6,13 +6,15 @@ sessions, become a ``Change`` of their metric.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.baselines.reading import significant
 from pytest_dlperf.baselines.recording import Change, ChangeKind
+from pytest_dlperf.config.options import Settings
 from pytest_dlperf.gate.accepting import (
     spread_after_acceptance,
     spread_with,
@@ -20,22 +22,14 @@ from pytest_dlperf.gate.accepting import (
     why_not_added,
 )
 from pytest_dlperf.gate.inputs import GateInput, MeasuredCase
+from pytest_dlperf.gate.terms import Terms
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.baseline import Spread
-from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import Fingerprint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.gate.terms import Terms
-    from pytest_dlperf.model.baseline import Acceptance, Baseline
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.results import CaseResult
+from pytest_dlperf.model.baseline import Acceptance, Baseline, Spread
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.measurement import Fingerprint, Measurement
+from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.results import CaseResult
 
 ADDED_RUNS: Final = 4
 """Runs of a session that is added to a baseline."""

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from pytest_dlperf.baselines.reading import (
+    Baselines,
+    Contents,
     Definition,
     defined_as,
     follows,
     read_contents,
     significant,
 )
-from pytest_dlperf.config.cluster import CLUSTER_FILE, undeclared_systems
+from pytest_dlperf.config.cluster import CLUSTER_FILE, Cluster, undeclared_systems
+from pytest_dlperf.config.systems import System
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import Diagnostic, YamlError
 from pytest_dlperf.model import statistics
-from pytest_dlperf.model.baseline import ROLLING_SESSIONS
+from pytest_dlperf.model.baseline import ROLLING_SESSIONS, Baseline
+from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.numbers import named
 from pytest_dlperf.model.results import parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.baselines.reading import Baselines, Contents
-    from pytest_dlperf.config.cluster import Cluster
-    from pytest_dlperf.config.systems import System
-    from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.metric import Metric
 
 _NAMES_SHOWN: Final = 5
 

@@ -10,26 +10,27 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from io import StringIO
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from pytest_dlperf.baselines.reading import Entry
+from pytest_dlperf.baselines.reading import CaseKey, Definition, Entry
 from pytest_dlperf.files.yamlfile import content_lines, lines_of
-from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Loss, PooledNoise, Spread
+from pytest_dlperf.model.baseline import (
+    Acceptance,
+    AcceptedSession,
+    Baseline,
+    Loss,
+    PooledNoise,
+    Spread,
+)
 from pytest_dlperf.model.case import SINGLE_DEVICE, Topology
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import LaunchFacts
 from pytest_dlperf.model.metric import MEMBER, SHARED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pytest_dlperf.baselines.reading import CaseKey, Definition
-    from pytest_dlperf.model.baseline import Baseline
 
 _METRIC_KEYS: Final = (
     "accepted",
@@ -67,7 +68,6 @@ class Document:
     """The text of a baseline file, open for changes."""
 
     def __init__(self, text: str) -> None:
-        """Parse a text that has been read as baselines before."""
         from ruamel.yaml import YAML
         from ruamel.yaml.error import YAMLError
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
@@ -36,15 +38,9 @@ from pytest_dlperf.model.case import (
     SINGLE_DEVICE,
 )
 from pytest_dlperf.model.measurement import Estimator, LaunchFacts
-from pytest_dlperf.model.metric import MEMBER, SHARED, Better
+from pytest_dlperf.model.metric import MEMBER, SHARED, Better, Metric
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.model.work import WORK_PATTERN
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from pytest_dlperf.model.metric import Metric
 
 SIGNIFICANT_DIGITS: Final = 6
 """Digits that a number keeps in a file."""
@@ -87,7 +83,6 @@ class Definition(Struct, frozen=True, kw_only=True):
         return other is not None and (self.unit, self.better) == (other.unit, other.better)
 
     def __str__(self) -> str:
-        """Word it for messages."""
         return f"{self.unit!r}, {self.better.value} is better"
 
 
@@ -159,7 +154,6 @@ class Dated(Part, frozen=True, kw_only=True):
     at: Annotated[_Time, doc("When the session began.")]
 
     def __post_init__(self) -> None:
-        """Raise a ``ValueError`` for a day or an hour that does not exist."""
         parse_time(self.at)
 
 
@@ -227,7 +221,6 @@ class LaunchKeys(Part, frozen=True, kw_only=True):
     ] = {}
 
     def __post_init__(self) -> None:
-        """Raise a ``ValueError`` for a command whose words cannot be told apart."""
         shlex.split(self.command)
 
     @property

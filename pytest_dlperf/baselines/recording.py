@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -18,13 +18,15 @@ from pytest_dlperf.baselines.document import (
     entry_of,
 )
 from pytest_dlperf.baselines.reading import (
+    Baselines,
+    CaseKey,
     Definition,
     Entry,
     defined_as,
     read_contents,
     significant,
 )
-from pytest_dlperf.config.cluster import CLUSTER_FILE
+from pytest_dlperf.config.cluster import CLUSTER_FILE, Cluster
 from pytest_dlperf.files.locks import locked
 from pytest_dlperf.files.writing import SCHEMA_FOLDER, write_whole
 from pytest_dlperf.files.yamlfile import YamlError, read_text
@@ -36,18 +38,9 @@ from pytest_dlperf.model.baseline import (
     Baseline,
     Spread,
 )
-from pytest_dlperf.model.case import SINGLE_DEVICE
-from pytest_dlperf.model.measurement import LaunchFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pytest_dlperf.baselines.reading import Baselines, CaseKey
-    from pytest_dlperf.config.cluster import Cluster
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Estimator
-    from pytest_dlperf.model.metric import Metric
-
+from pytest_dlperf.model.case import SINGLE_DEVICE, Case
+from pytest_dlperf.model.measurement import Estimator, LaunchFacts
+from pytest_dlperf.model.metric import Metric
 
 MAX_LOCK_WAIT_S: Final = 60.0
 """Seconds to wait for another session that writes; one takes a few milliseconds."""
@@ -140,7 +133,6 @@ class BaselineFile:
     """A system's file under the cluster's lock; ``standing`` are its baselines."""
 
     def __init__(self, cluster: Cluster, system: str, new_text: str) -> None:
-        """Read the file, or take ``new_text`` for a new one."""
         self.file = cluster.directory / f"{system}.yaml"
         self._cluster = cluster
         self._system = system

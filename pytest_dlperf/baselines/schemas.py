@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from pytest_dlperf.baselines.reading import BaselinesFile, MetricValue
 from pytest_dlperf.config.cluster import ClusterFile
@@ -16,9 +17,6 @@ from pytest_dlperf.config.system_file import SystemFile
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlschema import loosened, schema_of
 from pytest_dlperf.model.builtin import BUILTIN
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _KINDS: Final = {
     "baselines": (

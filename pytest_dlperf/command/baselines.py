@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from pytest_dlperf.baselines.reading import defined_as, load_baselines
 from pytest_dlperf.command.main import FINE
@@ -17,25 +19,18 @@ from pytest_dlperf.command.shell import (
     chosen_cases,
     text_argument,
 )
-from pytest_dlperf.config.cluster import CLUSTER_FILE
+from pytest_dlperf.config.cluster import CLUSTER_FILE, Cluster
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.gate.accepting import needed_tolerance
 from pytest_dlperf.gate.noise import is_noise_free
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.baseline import Baseline
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.plugin.suite import load_suite
+from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.plugin.suite import Suite, load_suite
 from pytest_dlperf.report.tables import stacked, wrapped
 from pytest_dlperf.report.words import accepted_by
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_dlperf.config.cluster import Cluster
-    from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.plugin.suite import Suite
 
 Entry = tuple[str, str, str]
 """System, variant and topology."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_dlperf.command.bisected_case import BisectedCase, bisected_case
 from pytest_dlperf.command.main import FAULTS, FINE
@@ -32,7 +34,7 @@ from pytest_dlperf.culprit.bisection import (
     Progress,
     Question,
 )
-from pytest_dlperf.culprit.candidates import Packages, Row, commits_of, differences_of
+from pytest_dlperf.culprit.candidates import Candidate, Packages, Row, commits_of, differences_of
 from pytest_dlperf.culprit.checkouts import SHORT, BuildError, Checkout, Workshop
 from pytest_dlperf.culprit.journal import WORK, FoundCommit, FoundEntry, Journal, note_found
 from pytest_dlperf.culprit.search import Levels, Search
@@ -42,12 +44,6 @@ from pytest_dlperf.gate.noise import pooled_noise
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import FoundCulprit
 from pytest_dlperf.model.numbers import counted, quantity
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterator, Sequence
-
-    from pytest_dlperf.culprit.candidates import Candidate
 
 ABORTED: Final = 128
 NOT_TOLD_APART: Final = 125

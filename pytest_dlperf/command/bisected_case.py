@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
+from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +15,7 @@ from msgspec.structs import replace
 from pytest_dlperf.command.project import SUITE_FOLDER, read_project
 from pytest_dlperf.command.shell import chosen_cases
 from pytest_dlperf.config.launch_variables import strongest
+from pytest_dlperf.config.settings import Setting
 from pytest_dlperf.culprit.bisection import NotFoundError
 from pytest_dlperf.culprit.candidates import check_launch
 from pytest_dlperf.culprit.checkouts import SHORT
@@ -25,23 +28,16 @@ from pytest_dlperf.history.nights import (
     origin_of,
     runs_of,
 )
-from pytest_dlperf.history.series import GREEN, Series
+from pytest_dlperf.history.series import GREEN, Night, Series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.measure.case_launch import checkouts_of
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.commits import SUITE
 from pytest_dlperf.model.differences import MeasuredOn
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import MEMBER, Metric
 from pytest_dlperf.plugin.suite import Suite, load_suite
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Sequence
-
-    from pytest_dlperf.config.settings import Setting
-    from pytest_dlperf.history.series import Night
-    from pytest_dlperf.model.case import Case
 
 _NIGHTS: Final = 90
 """So many of the last ones show the noise."""

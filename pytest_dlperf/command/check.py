@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.baselines.checking import check_cluster
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.command.main import FAULTS, FINE
-from pytest_dlperf.command.project import read_project
+from pytest_dlperf.command.project import Project, read_project
 from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
     Style,
@@ -26,19 +28,12 @@ from pytest_dlperf.config.cluster import (
     find_cluster,
 )
 from pytest_dlperf.config.launch_variables import check_settings
-from pytest_dlperf.config.systems import read_systems
+from pytest_dlperf.config.systems import System, read_systems
 from pytest_dlperf.files.yamlfile import Diagnostic, YamlError
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.numbers import counted, named
 from pytest_dlperf.report.texts import in_full, printable
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping, Sequence
-
-    from pytest_dlperf.command.project import Project
-    from pytest_dlperf.config.systems import System
 
 _CLUSTERS_NAMED: Final = 5
 

@@ -6,9 +6,10 @@ import argparse
 import math
 import os
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import Style, file_argument, write_report
@@ -18,6 +19,7 @@ from pytest_dlperf.report.comparison import (
     DIFFERENCES_SHOWN,
     NOTHING_DIFFERS,
     PAIRED,
+    Names,
     case_cells,
     comparison_markdown,
     difference_cells,
@@ -37,14 +39,14 @@ from pytest_dlperf.report.comparison import (
 )
 from pytest_dlperf.report.tables import GAP, stacked, wrapped
 from pytest_dlperf.report.texts import printable
-from pytest_dlperf.results.comparison import Conclusion, compare_results
+from pytest_dlperf.results.comparison import (
+    ComparedCase,
+    ComparedMetric,
+    Comparison,
+    Conclusion,
+    compare_results,
+)
 from pytest_dlperf.results.file import read_results
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_dlperf.report.comparison import Names
-    from pytest_dlperf.results.comparison import ComparedCase, ComparedMetric, Comparison
 
 _SHOWN: Final = 5
 """Cases of one kind that the terminal names; the Markdown names all."""

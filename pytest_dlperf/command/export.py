@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import sys
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import (
@@ -19,9 +20,6 @@ from pytest_dlperf.command.shell import (
 )
 from pytest_dlperf.history.store import History
 from pytest_dlperf.report.texts import printable
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
 
 COLUMNS: Final = {
     "started": "sessions.started",

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from pytest_dlperf.config.extends import comment_of
-from pytest_dlperf.config.systems import doubts_in, system_of_text
+from pytest_dlperf.config.systems import System, doubts_in, system_of_text
 from pytest_dlperf.files.masking import hide
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.survey.drafting import PRINTED_BY_US, draft, trains_on_cpus
-from pytest_dlperf.survey.machine import is_installed
+from pytest_dlperf.survey.drafting import PRINTED_BY_US, DraftBasis, draft, trains_on_cpus
+from pytest_dlperf.survey.machine import Machine, is_installed
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
     from pytest_dlperf.command.shell import Style
-    from pytest_dlperf.config.systems import System
-    from pytest_dlperf.survey.drafting import DraftBasis
-    from pytest_dlperf.survey.machine import Machine
 
 SYSTEMS: Final = Path("bench_tests/systems")
 _IGNORED: Final = """\

@@ -6,11 +6,12 @@ import math
 import os
 import re
 import sys
-from argparse import ArgumentTypeError, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_dlperf.command.export import add_export_arguments, export
 from pytest_dlperf.command.main import FAULTS, FINE
@@ -34,6 +35,7 @@ from pytest_dlperf.history.nights import (
     machines_of,
     origin_of,
 )
+from pytest_dlperf.history.series import CaseHistory, Night, Series
 from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.history.triage import note_on
 from pytest_dlperf.model import numbers
@@ -43,12 +45,6 @@ from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.report import history_words, texts, words
 from pytest_dlperf.report.tables import wrapped
 from pytest_dlperf.results.file import ResultsFileError, read_results
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from pytest_dlperf.history.series import CaseHistory, Night, Series
 
 _MAX_BUSY_S: Final = 10.0
 """Seconds that an import waits for sessions that write."""

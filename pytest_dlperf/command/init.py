@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_dlperf.command.first_suite import (
     WORKFLOWS,
@@ -23,7 +24,7 @@ from pytest_dlperf.command.training_log import head_of, run_once
 from pytest_dlperf.config.extends import is_trainer, shipped_systems
 from pytest_dlperf.files.masking import hide
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.launch.hosts import parse_hosts
+from pytest_dlperf.launch.hosts import Host, parse_hosts
 from pytest_dlperf.model.case import NAME_PATTERN
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.report.texts import printable
@@ -34,7 +35,7 @@ from pytest_dlperf.survey.drafting import (
 )
 from pytest_dlperf.survey.identify import Identification, identify
 from pytest_dlperf.survey.machine import Machine, look_at_machine
-from pytest_dlperf.survey.own_command import read_command
+from pytest_dlperf.survey.own_command import OwnCommand, read_command
 from pytest_dlperf.survey.probe_output import ProbeOutput, known_probe
 from pytest_dlperf.survey.script import (
     is_empty,
@@ -44,12 +45,6 @@ from pytest_dlperf.survey.script import (
     start_of,
     system_of_script,
 )
-
-if TYPE_CHECKING:
-    import argparse
-
-    from pytest_dlperf.launch.hosts import Host
-    from pytest_dlperf.survey.own_command import OwnCommand
 
 _MAX_TRIAL_S: Final = 120
 _LINES: Final = (

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from pytest_dlperf.command.shell import (
+    Style,
+)
+from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.meanings import known_trainers
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.numbers import counted, named, quantity
@@ -22,15 +29,7 @@ from pytest_dlperf.survey.first_system import ShippedSystem, written
 from pytest_dlperf.survey.line_clusters import named_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.command.shell import (
-        Style,
-    )
     from pytest_dlperf.config.systems import System
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.model.case import Case
     from pytest_dlperf.survey.head import HeadOfLog, StepsOfLog
     from pytest_dlperf.survey.identify import Identification
     from pytest_dlperf.survey.probe_output import ProbeOutput

@@ -6,14 +6,12 @@ import argparse
 import os
 import signal
 import sys
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_dlperf.model.errors import DlperfError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
 
 FINE: Final = 0
 FAULTS: Final = 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import platform
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import PYTEST_ARGUMENTS, Style, file_argument, text_argument
@@ -15,16 +17,10 @@ from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.due import is_due
-from pytest_dlperf.notices.notice import Block, Notice, lines_of, send_all
+from pytest_dlperf.notices.notice import Block, Notice, Notifier, lines_of, send_all
 from pytest_dlperf.report.pieces import phrase
 from pytest_dlperf.report.session import night_of
 from pytest_dlperf.results.file import read_results
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from pytest_dlperf.notices.notice import Notifier
 
 _TEST: Final = "This is a test: if you can read it, notices arrive here."
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Generator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,17 +12,14 @@ import pytest
 from msgspec import Struct
 
 from pytest_dlperf.config.option_reading import read_settings
+from pytest_dlperf.config.options import Settings
 from pytest_dlperf.config.systems import system_files
+from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.shipped import merged_formats
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.cases import ending_session
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Generator, Mapping
-
-    from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.notices.notice import Notifier
 
 SUITE_FOLDER: Final = "bench_tests"

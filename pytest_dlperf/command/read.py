@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_dlperf.command.log_report import LogReport
 from pytest_dlperf.command.main import FAULTS, FINE
@@ -19,11 +20,13 @@ from pytest_dlperf.command.shell import (
     write_report,
 )
 from pytest_dlperf.command.training_log import head_of, measure
-from pytest_dlperf.config.systems import read_systems
+from pytest_dlperf.config.systems import System, read_systems
 from pytest_dlperf.files.mistakes import nearest
+from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.report.texts import printable
+from pytest_dlperf.survey.head import HeadOfLog
 from pytest_dlperf.survey.identify import Identification, identify
 from pytest_dlperf.survey.probe_output import (
     ProbeOutput,
@@ -31,14 +34,6 @@ from pytest_dlperf.survey.probe_output import (
     known_probe,
     probe_of_numbers,
 )
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
-
-    from pytest_dlperf.config.systems import System
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.survey.head import HeadOfLog
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

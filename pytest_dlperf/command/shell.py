@@ -6,18 +6,15 @@ import argparse
 import os
 import re
 import shutil
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final, TextIO
 
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.report.texts import plain, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-    from typing import TextIO
 
 PYTEST_ARGUMENTS: Final = """\
 Options, ini file and plugins are those of pytest in this folder. Arguments after -- go to pytest:
@@ -149,7 +146,6 @@ class Style:
     """Styles text for a stream."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Take the width and the colours of the stream."""
         is_bare = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
         self._is_coloured = stream.isatty() and not is_bare
         # A file does not have the width of the terminal, unless the user sets COLUMNS.
@@ -162,7 +158,7 @@ class Style:
         self.width = max(width, _MIN_WIDTH)
 
     def __call__(self, text: str, *markup: str) -> str:
-        """Return text with its markup (bold, red, green, yellow) if the stream shows it."""
+        """Return the text with terminal markup, such as ``bold``, if it is coloured."""
         if not self._is_coloured or not markup:
             return text
         return f"\033[{';'.join(_CODES[name] for name in markup)}m{text}\033[0m"

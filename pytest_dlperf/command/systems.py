@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -13,10 +15,6 @@ from pytest_dlperf.command.shell import Style
 from pytest_dlperf.config.extends import comment_of, shipped_systems
 from pytest_dlperf.files.mistakes import Rules, nearest
 from pytest_dlperf.model.errors import UsageError
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
 
 _FILES: Final = {
     "system": "bench_tests/systems/*.yaml",

@@ -15,21 +15,18 @@ from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.writing import make_folder, write_whole
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.arrivals import arrivals_of
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import DlperfError, UsageError
-from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.measurement import Estimator, Run
 from pytest_dlperf.model.work import Timing
 from pytest_dlperf.report.texts import printable
 from pytest_dlperf.survey.drafting import as_typed
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
-from pytest_dlperf.survey.identify import identify
-from pytest_dlperf.survey.probe_output import known_probe
+from pytest_dlperf.survey.identify import Identification, identify
+from pytest_dlperf.survey.probe_output import ProbeOutput, known_probe
 
 if TYPE_CHECKING:
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Run
-    from pytest_dlperf.survey.identify import Identification
     from pytest_dlperf.survey.own_command import OwnCommand
-    from pytest_dlperf.survey.probe_output import ProbeOutput
 
 _FOLDER: Final = Path(".dlperf/init")
 _ENOUGH_STEPS: Final = 40

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, chosen_cases, text_argument
 from pytest_dlperf.files.environment import describe_actor
 from pytest_dlperf.history.store import History
-from pytest_dlperf.history.triage import all_measured, make_note, note_on
+from pytest_dlperf.history.triage import Measured, all_measured, make_note, note_on
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted, named
 from pytest_dlperf.report.texts import printable
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from collections.abc import Sequence
-
-    from pytest_dlperf.history.triage import Measured
 
 _MAX_BUSY_S: Final = 10.0
 """Seconds to wait for sessions that write."""

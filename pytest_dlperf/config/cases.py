@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
@@ -23,13 +24,9 @@ from pytest_dlperf.config.parts import (
     many,
     of_model,
 )
+from pytest_dlperf.files.yamlfile import YamlFile
 from pytest_dlperf.model.case import Case, Topology, check_axis, check_name
 from pytest_dlperf.model.work import ONE_DEVICE, Layout, Work, counts_tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_dlperf.files.yamlfile import YamlFile
 
 NO_REFERENCE: Final = "none"
 

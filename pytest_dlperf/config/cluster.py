@@ -6,10 +6,10 @@ The peaks of its devices come from that file, or from a table of those that vend
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
@@ -20,9 +20,6 @@ from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import YamlFile, load
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import MACHINE_FACTS, Estimator
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
 
 CLUSTER_FILE: Final = "cluster.yaml"
 _PEAKS: Final = Path(__file__).with_name("peaks.yaml")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from msgspec import Meta
 
 from pytest_dlperf.config.parts import OneOrMore, Part, Precision, Scalar, Text, doc, many
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import WAYS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pytest_dlperf.model.case import Case
 
 Count = Annotated[
     Scalar,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec import Meta, Struct, convert
 
 from pytest_dlperf.config.parts import Arguments, Part, Scalar, doc
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _MOUNT = r"^/[^:,]*(:/[^:,]*)?(:ro|:rw)?$"
 _MountText = Annotated[

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from msgspec import Meta, field
 
@@ -23,9 +24,6 @@ from pytest_dlperf.config.parts import (
     doc,
 )
 from pytest_dlperf.config.settings import SlurmKeys
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Devices(StrEnum):

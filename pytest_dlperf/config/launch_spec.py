@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Final
 
 from msgspec.structs import asdict, replace
 
@@ -20,6 +21,7 @@ from pytest_dlperf.config.settings import (
     CONTAINER,
     EVERY_SYSTEM_TAKES,
     SLURM,
+    Setting,
     settings_at,
 )
 from pytest_dlperf.config.template import (
@@ -32,16 +34,11 @@ from pytest_dlperf.config.template import (
     template_problems,
 )
 from pytest_dlperf.files.mistakes import nearest
+from pytest_dlperf.files.yamlfile import YamlFile
+from pytest_dlperf.model.case import Case
 
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
-
-    from pytest_dlperf.config.settings import Setting
-    from pytest_dlperf.files.yamlfile import YamlFile
-    from pytest_dlperf.model.case import Case
-
-    Path = tuple[str | int, ...]
-    """The keys that lead to a place of a system file."""
+Path = tuple[str | int, ...]
+"""The keys that lead to a place of a system file."""
 
 _LOG_FILE: Final = ("log", "file")
 _COMMAND: Final = ("launch", "command")

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.config.container import Container, container, pyxis_image
-from pytest_dlperf.config.settings import ALL_SYSTEMS, CONTAINER, ENVIRONMENT, EVERY_SYSTEM_TAKES
+from pytest_dlperf.config.launch_spec import LaunchSpec
+from pytest_dlperf.config.settings import (
+    ALL_SYSTEMS,
+    CONTAINER,
+    ENVIRONMENT,
+    EVERY_SYSTEM_TAKES,
+    Setting,
+)
 from pytest_dlperf.files.mistakes import nearest
+from pytest_dlperf.files.yamlfile import Diagnostic
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import CannotMeasureError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from pytest_dlperf.config.launch_spec import LaunchSpec
-    from pytest_dlperf.config.settings import Setting
-    from pytest_dlperf.files.yamlfile import Diagnostic
-    from pytest_dlperf.model.case import Case
 
 _READ_BY_LIBRARIES: Final = re.compile(
     r"(?:NCCL|RCCL|CUDA|HIP|HSA|ROC[A-Z]*|OMP|KMP|MKL|TORCH[A-Z]*|PYTORCH|XLA|JAX|UCX|FI|GLOO)_.*"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
 
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from pytest_dlperf.config.parts import (
     doc,
     of_model,
 )
+from pytest_dlperf.files.yamlfile import YamlFile
 from pytest_dlperf.formats.declared import DeclaredMetric, Over, declared_metric, unit_factor
 from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.model.builtin import BUILTIN, Needs
@@ -30,11 +32,6 @@ from pytest_dlperf.model.metric import (
     Source,
     Statistic,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from pytest_dlperf.files.yamlfile import YamlFile
 
 _AXES: Final = (
     *("batch", "batch_per_device", "batch_per_replica", "case", "devices_per_node", "framework"),

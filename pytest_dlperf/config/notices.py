@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
 
+from pytest_dlperf.config.values import OptionText
 from pytest_dlperf.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-    from pytest_dlperf.config.values import OptionText
 
 PINGS: Final = ("ping", "healthchecks")
 APPRISE: Final = ("apprise", "apprise+page")
@@ -78,7 +75,6 @@ class Target(NamedTuple):
     """Where relative paths start from."""
 
     def __repr__(self) -> str:
-        """Leave the value out."""
         return f"<{self.kind} of {self.place}>"
 
     @property

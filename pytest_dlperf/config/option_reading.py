@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import pytest
 
 from pytest_dlperf.config.options import OPTIONS, Settings
 from pytest_dlperf.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    import pytest
 
 _PREFIX: Final = "DLPERF_"
 _OF_RUNS: Final = ("DLPERF_LOCK", "DLPERF_RUN_ID", "DLPERF_STEPS", "DLPERF_STEPS_SYNCHRONIZE")

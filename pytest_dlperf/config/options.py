@@ -6,23 +6,28 @@ project without tests of ours more than all the rest.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import pytest
+
 from pytest_dlperf.config import notices, values
-from pytest_dlperf.config.values import PROCESS, START_TIME, OptionText
+from pytest_dlperf.config.notices import Target
+from pytest_dlperf.config.values import (
+    PROCESS,
+    START_TIME,
+    ControlArm,
+    NamedLogs,
+    NotifyOn,
+    OptionText,
+)
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    import pytest
-
-    from pytest_dlperf.config.notices import Target
     from pytest_dlperf.config.settings import Setting
-    from pytest_dlperf.config.values import ControlArm, NamedLogs, NotifyOn
 
 LOCAL_CLUSTER: Final = "local"
 

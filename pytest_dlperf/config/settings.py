@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -18,12 +18,7 @@ from msgspec.structs import replace
 from pytest_dlperf.config.container import ContainerKeys
 from pytest_dlperf.config.parts import Arguments, Part, Scalar, VariableName, doc
 from pytest_dlperf.files.mistakes import mistakes_of
-from pytest_dlperf.files.yamlfile import Diagnostic, dotted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_dlperf.files.yamlfile import YamlFile
+from pytest_dlperf.files.yamlfile import Diagnostic, YamlFile, dotted
 
 ALL_SYSTEMS: Final = "*"
 ENVIRONMENT: Final = "env"

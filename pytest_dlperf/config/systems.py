@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
@@ -11,12 +13,13 @@ from msgspec.structs import replace
 from pytest_dlperf.config.cases import named_cases
 from pytest_dlperf.config.extends import PRIVATE, extended
 from pytest_dlperf.config.launch_keys import StartOn
-from pytest_dlperf.config.launch_spec import launch_of
+from pytest_dlperf.config.launch_spec import LaunchSpec, launch_of
 from pytest_dlperf.config.metrics import declared_metrics, metrics_of
 from pytest_dlperf.config.parts import of_model
-from pytest_dlperf.config.system_file import SystemFile
+from pytest_dlperf.config.system_file import Format, SystemFile
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import Diagnostic, YamlError, YamlFile, read_text
+from pytest_dlperf.formats.declared import DeclaredMetric
 from pytest_dlperf.formats.facts import CASE_FACTS, declared_facts
 from pytest_dlperf.formats.log_format import (
     NO_STEPS,
@@ -26,18 +29,10 @@ from pytest_dlperf.formats.log_format import (
     custom_format,
 )
 from pytest_dlperf.model.builtin import MFU, Needs
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import NO_WINDOW, Window
+from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.work import check_unit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.config.launch_spec import LaunchSpec
-    from pytest_dlperf.config.system_file import Format
-    from pytest_dlperf.formats.declared import DeclaredMetric
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.metric import Metric
 
 _QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"\\]|\\.)*\"")
 _MARK: Final = re.compile(r"\b(?P<key>record|json|csv|step|global_batch|sequence_length): .*# ?\?")

@@ -10,16 +10,13 @@ from __future__ import annotations
 import difflib
 import operator
 import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_dlperf.formats.facts import CASE_FACTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
-    from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.case import Case
 
 _CASE_FIELDS: Final[Mapping[str, Callable[[Case], object]]] = {
     "framework": attrgetter("framework"),

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_dlperf.culprit.candidates import Candidate, Row
 from pytest_dlperf.culprit.checkouts import BuildError
 from pytest_dlperf.culprit.journal import Entry, Journal, Run
-from pytest_dlperf.culprit.search import Levels, Search, Seen, as_part, levels_of, worse_by
+from pytest_dlperf.culprit.search import Found, Levels, Search, Seen, as_part, levels_of, worse_by
 from pytest_dlperf.culprit.trial import AbortedError, Trial, Trials
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import DlperfError
 from pytest_dlperf.model.metric import Better, Metric
 from pytest_dlperf.model.statistics import median
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pytest_dlperf.culprit.candidates import Candidate, Row
-    from pytest_dlperf.culprit.search import Found
 
 MIN_END_RUNS: Final = 3
 _MAX_END_RUNS: Final = 8
@@ -124,7 +120,6 @@ class Bisection:
         *,
         tell: Callable[[Progress], None],
     ) -> None:
-        """Go on from what the journal has."""
         self._question, self._journal, self._trials = question, journal, trials
         self._budget, self._tell = budget, tell
         self._hosts = question.hosts or journal.hosts

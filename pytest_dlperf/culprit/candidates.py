@@ -9,11 +9,12 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,15 +25,11 @@ from pytest_dlperf.files.locks import locked
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.measure.case_launch import ArgumentEdit, LaunchChange, combined
 from pytest_dlperf.model.commits import SUITE, news_of
+from pytest_dlperf.model.differences import MeasuredOn
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.measurement import LaunchFacts
 from pytest_dlperf.model.numbers import named
 from pytest_dlperf.node.probe import PACKAGES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pytest_dlperf.model.differences import MeasuredOn
-    from pytest_dlperf.model.measurement import LaunchFacts
 
 _IMAGE: Final = "container.image"
 _OF_HOSTS: Final = "it belongs to the hosts"
@@ -152,7 +149,6 @@ class Packages:
     """Installs packages for the trainer's Python, each once, without what they depend on."""
 
     def __init__(self, python: str, folder: Path) -> None:
-        """Install below ``folder``."""
         self._python, self._folder = python, folder.absolute()
 
     def installed(self, requirement: str) -> Path:

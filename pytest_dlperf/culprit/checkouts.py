@@ -172,7 +172,6 @@ class Workshop:
     """
 
     def __init__(self, checkout: Checkout, folder: Path, build: str | None, limit_s: float) -> None:
-        """Build with a shell's command, which may take so many seconds."""
         self.checkout, self._folder = checkout, folder.absolute()
         self._build, self._limit_s = build, limit_s
         self._problems: dict[str, str] = {}

@@ -8,24 +8,22 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
-from pytest_dlperf.culprit.search import Levels  # noqa: TC001 - msgspec reads the type
+from pytest_dlperf.culprit.search import Levels
 from pytest_dlperf.files.checkouts import git
 from pytest_dlperf.files.locks import HeldLock, LockError
 from pytest_dlperf.files.writing import make_folder
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.judgement import FoundCulprit  # noqa: TC001 - msgspec reads the type
+from pytest_dlperf.model.judgement import FoundCulprit
 from pytest_dlperf.model.results import parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 WORK: Final = ".dlperf/bisect"
 """Worktrees and runs are below this folder, unless the user names another."""

@@ -8,18 +8,15 @@ are natural logarithms of ratios, so that they are the same whatever direction i
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from pytest_dlperf.gate.noise import location, pooled_noise, t_quantile
+from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.statistics import median
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_dlperf.model.metric import Better
 
 SURE: Final = 0.95
 """A change of this probability is checked by more runs, and then named."""
@@ -138,7 +135,6 @@ class Search:
     """What the runs so far say of a row of ``count`` changes: a value, made anew by each run."""
 
     def __init__(self, count: int, levels: Levels, seen: Iterable[Seen] = ()) -> None:
-        """Update the probability of each change by all runs."""
         self.levels, self.count = levels, count
         self._noise = max(levels.noise * (1 + _DOUBT / levels.dof), _MIN_NOISE * levels.loss)
         self._checks = max(_MIN_CHECKS, math.ceil((_CHECK_ERRORS * self._noise / levels.loss) ** 2))

@@ -12,26 +12,21 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
-from pytest_dlperf.config.options import OPTIONS
+from pytest_dlperf.config.options import OPTIONS, Option
 from pytest_dlperf.files.writing import make_folder, write_whole
 from pytest_dlperf.measure.case_launch import LaunchChange
 from pytest_dlperf.model.errors import BrokenError
-from pytest_dlperf.model.measurement import LaunchFacts
+from pytest_dlperf.model.measurement import LaunchFacts, Measurement
+from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.results.file import ResultsFileError, read_results
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pytest_dlperf.config.options import Option
-    from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.metric import Metric
 
 _RESET: Final = (
     "metric_lists", "create_baselines", "update_baselines", "extend_baselines", "reason", "strict",
@@ -111,7 +106,6 @@ class Trials:
     """Measures a metric of one case; each trial leaves its logs and output in ``folder``."""
 
     def __init__(self, folder: Path, case_id: str, arguments: tuple[str, ...]) -> None:
-        """Measure by sessions with these arguments of pytest."""
         self._folder = folder.absolute()
         self._case_id, self._arguments = case_id, arguments
 

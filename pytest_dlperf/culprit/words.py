@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pytest_dlperf.culprit.bisection import Answer, Progress, Question
 from pytest_dlperf.culprit.search import CLAIMED
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.numbers import counted, interval, quantity, signed_percent
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_dlperf.culprit.bisection import Answer, Progress, Question
 
 FOUND: Final = "found: "
 _MAX_SHOWN: Final = 3

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
 
 from pytest_dlperf.files.ci import ENGINES
 from pytest_dlperf.model.commits import Checkout, Commit, Repository
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 # User and password stand before an @: neither gets into a link.
 _REMOTE: Final = re.compile(

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.files.masking import in_message
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _VARIABLE: Final = re.compile(r"\{(\w+)\}")
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import getpass
 import os
 import platform
+from collections.abc import Mapping
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from pytest_dlperf.files.checkouts import git
 from pytest_dlperf.files.ci import find_engine, is_scheduled
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 MAX_NAME_LENGTH: Final = 200
 """Characters of a person's name that are kept."""

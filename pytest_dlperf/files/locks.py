@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import convert, to_builtins
@@ -12,9 +14,6 @@ from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.model.errors import BrokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from filelock import FileLock
 
 T = TypeVar("T")

@@ -11,13 +11,11 @@ import hashlib
 import os
 import re
 import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+from pathlib import Path
+from typing import Final
 
 MASK: Final = "***"
 SALT_FILE: Final = "salt"
@@ -90,7 +88,6 @@ class Digests:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder, which the nights that are compared share."""
         self._file = folder / SALT_FILE
 
     def of_word(self, word: str) -> str:

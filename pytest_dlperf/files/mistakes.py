@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from pytest_dlperf.files.yamlschema import SCALAR_TYPES, schema_of
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    Path = tuple[str | int, ...]
-    """Keys, and numbers of elements."""
+Path = tuple[str | int, ...]
+"""Keys, and numbers of elements."""
 
 _MAX_SHOWN: Final = 80
 """Characters of a value, or a key, in a message."""
@@ -154,7 +152,6 @@ class Rules:
     """The rules of a schema, whose references are followed."""
 
     def __init__(self, root: dict[str, Any], definitions: dict[str, Any]) -> None:
-        """Take the rule of a whole file, and what it refers to."""
         self.root = root
         self._definitions = definitions
 

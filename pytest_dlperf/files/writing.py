@@ -9,10 +9,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from typing import BinaryIO
+from typing import BinaryIO, Final
 
 OWN_FOLDER: Final = ".dlperf"
 """Holds the logs of sessions, and the history."""

@@ -6,9 +6,11 @@ The only home of PyYAML, imported when the first file is read.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -17,12 +19,8 @@ from pytest_dlperf.files.mistakes import mistakes_of, short, unknown_key
 from pytest_dlperf.files.writing import open_regular
 from pytest_dlperf.model.errors import UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    Step = str | int
-    """A key, or the number of an element."""
+Step = str | int
+"""A key, or the number of an element."""
 
 T = TypeVar("T")
 
@@ -55,7 +53,6 @@ class Diagnostic(Struct, frozen=True, kw_only=True):
     is_error: bool = True
 
     def __str__(self) -> str:
-        """Return the place and the message in one line."""
         return f"{self.place}: {self.message}"
 
 
@@ -63,7 +60,6 @@ class YamlError(UsageError):
     """All mistakes that were found in one or more files."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
-        """Keep the diagnostics in their order."""
         self.diagnostics = tuple(diagnostics)
         super().__init__("\n".join(str(diagnostic) for diagnostic in self.diagnostics))
 

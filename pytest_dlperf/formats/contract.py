@@ -18,7 +18,6 @@ class BrokenContractError(Exception):
     """
 
     def __init__(self, reason: str, *, offset: int | None = None, place: str = "line") -> None:
-        """Return the reason for people, without the line."""
         super().__init__(reason)
         self.reason = reason
         self.offset = offset

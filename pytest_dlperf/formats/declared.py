@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.formats.documents import ANY, BY_KEY, CsvTable, JsonTree
 from pytest_dlperf.formats.expressions import Expression, compiled, may_be
+from pytest_dlperf.formats.keyed import AnyMatch
 from pytest_dlperf.formats.log_format import WhichNode
-from pytest_dlperf.model.metric import MEMBER
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_dlperf.formats.keyed import AnyMatch
-    from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.metric import MEMBER, Metric
 
 _VALUE: Final = "value"
 _FIXED_GROUPS: Final = (_VALUE, "step", "rank", "unit")

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.formats.keyed import ABSENT, CsvRecord, Keyed, Match, child_of, value_at
+from pytest_dlperf.formats.keyed import (
+    ABSENT,
+    CsvRecord,
+    Header,
+    Keyed,
+    Match,
+    Path,
+    child_of,
+    value_at,
+)
 from pytest_dlperf.formats.printed import printed_number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pytest_dlperf.formats.keyed import Header, Path
 
 ANY: Final = "*"
 BY_KEY: Final = "name"

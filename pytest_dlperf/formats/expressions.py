@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 _REPEATS: Final = frozenset("*+?{")
 _CHARACTER: Final = re.compile(r"[^.^$*+?{}\[\]()|\\]|\\[^a-zA-Z0-9]", re.DOTALL)
@@ -51,7 +49,6 @@ class Expression(Struct, frozen=True, dict=True):
     groups: int
 
     def __hash__(self) -> int:
-        """Hash the pattern."""
         return hash(self.pattern)
 
     @cached_property

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 
 from pytest_dlperf.formats.expressions import Expression, compiled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.case import Case
 
 CASE_FACTS: Final[Mapping[str, Callable[[Case], object]]] = MappingProxyType(
     {

@@ -9,13 +9,11 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 ANY: Final = "*"
 """What ``where`` says of a key that only has to be there."""
@@ -89,7 +87,6 @@ class Match(Struct, frozen=True):
     place: _Span = (0, 0)
 
     def __getitem__(self, group: int | str) -> bytes | Any:
-        """Return what a group took; ``None`` where it took no part."""
         number = self.keyed.groupindex[group] if isinstance(group, str) else group
         return self.texts[number - 1] if number else self.string[slice(*self.place)]
 

@@ -9,9 +9,10 @@ Expressions are matched on single lines. One with a fixed text keeps the scan of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
@@ -19,12 +20,8 @@ from msgspec.structs import force_setattr, replace
 from pytest_dlperf.formats.expressions import Expression, compiled
 from pytest_dlperf.formats.facts import Fact, declared_facts
 from pytest_dlperf.formats.keyed import CsvRecord, JsonRecord
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import TIMING_GROUPS, Covers, RateScope, StepsIn, TimeKind, Timing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_dlperf.model.case import Case
 
 
 class Ranks(StrEnum):
@@ -151,7 +148,6 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     """Always taken from the groups of ``record``."""
 
     def __post_init__(self) -> None:
-        """Check the patterns' groups, and take the kind of timing from them."""
         groups = {*self.record.groupindex}
         unknown = groups - {"step", "epoch", "epoch_length", "rank", *TIMING_GROUPS}
         if unknown:

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 
 from pytest_dlperf.files.yamlfile import load
+from pytest_dlperf.formats.log_format import LogFormat
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.model.case import Case
 
 FOLDER: Final = Path(__file__).parent
 _PLACEHOLDERS: Final = MappingProxyType(

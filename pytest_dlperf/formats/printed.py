@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_dlperf.formats.contract import BrokenContractError, positive, shown
+from pytest_dlperf.formats.log_format import LogFormat
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import TimeKind, Timing
-
-if TYPE_CHECKING:
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.model.case import Case
 
 _CLOCK: Final = re.compile(
     rb"(?:(?P<days>[0-9]{1,4}) days?, )?(?:(?P<hours>[0-9]{1,4}):)?"

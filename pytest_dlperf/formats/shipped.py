@@ -5,17 +5,14 @@ Expressions hold a fixed text, by which the scan of a large log stays fast.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_dlperf.formats.expressions import Expression, compiled
 from pytest_dlperf.formats.facts import CASE_FACTS, Fact
 from pytest_dlperf.formats.log_format import JoinedRecords, LogFormat, Published, Ranks, Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.case import Case
 
 _WORLD_SIZE: Final = CASE_FACTS["world_size"]
 _BATCH_PER_REPLICA: Final = CASE_FACTS["batch_per_replica"]

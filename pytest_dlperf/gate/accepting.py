@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_dlperf.gate.inputs import GateInput
 from pytest_dlperf.gate.noise import (
     OUTLIER_RADIUS_NOISE,
     median_variance,
@@ -16,24 +18,23 @@ from pytest_dlperf.gate.noise import (
     pooled_noise,
     t_quantile,
 )
+from pytest_dlperf.gate.rule import Rule
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.baseline import ROLLING_SESSIONS, SPREAD_SESSIONS, PooledNoise, Spread
+from pytest_dlperf.model.baseline import (
+    ROLLING_SESSIONS,
+    SPREAD_SESSIONS,
+    Baseline,
+    PooledNoise,
+    Spread,
+)
 from pytest_dlperf.model.judgement import Judgement, Verdict
-from pytest_dlperf.model.metric import Better, Source
+from pytest_dlperf.model.metric import Better, Metric, Source
 from pytest_dlperf.model.statistics import (
     difference_percent,
     mean,
     median,
     sample_standard_deviation,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_dlperf.gate.inputs import GateInput
-    from pytest_dlperf.gate.rule import Rule
-    from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.metric import Metric
 
 _WORSE: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
 """Verdicts on a sound number that is worse than its reference."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,13 +11,11 @@ from msgspec.structs import replace
 from pytest_dlperf.gate.noise import location, pooled_noise, t_quantile
 from pytest_dlperf.gate.rule import MAX_OWN_NOISE
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.baseline import Baseline, PooledNoise
 from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.measurement import InterleavedRuns
+from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.statistics import MIN_RUNS_FOR_NOISE, difference_percent
-
-if TYPE_CHECKING:
-    from pytest_dlperf.model.baseline import Baseline, PooledNoise
-    from pytest_dlperf.model.measurement import InterleavedRuns
-    from pytest_dlperf.model.metric import Metric
 
 _MAX_CONFIRMING_LOSS: Final = 0.015
 _CONFIRMING_SHARE: Final = 0.75

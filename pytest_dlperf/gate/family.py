@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
+from pytest_dlperf.gate.verdicts import GateResult
 from pytest_dlperf.model import numbers
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_dlperf.gate.verdicts import GateResult
-    from pytest_dlperf.model.judgement import Judgement
+from pytest_dlperf.model.judgement import Judgement
 
 _SHOWN: Final = 8
 

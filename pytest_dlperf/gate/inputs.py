@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.gate.terms import why_unusable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-    from pytest_dlperf.gate.rule import Rule
-    from pytest_dlperf.gate.terms import Terms
-    from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.gate.rule import Rule
+from pytest_dlperf.gate.terms import Terms, why_unusable
+from pytest_dlperf.model.baseline import Baseline
+from pytest_dlperf.model.measurement import Measurement
+from pytest_dlperf.model.metric import Metric
 
 
 class MeasuredCase(Struct, frozen=True):

@@ -7,8 +7,9 @@ of the sums.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -20,9 +21,6 @@ from pytest_dlperf.model.statistics import (
     median,
     sample_standard_deviation,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 MIN_NOISE: Final = 0.002
 """The least noise that is assumed: runs agree better by chance, or because they were rounded."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pytest_dlperf.gate.inputs import GateInput, MeasuredCase
 from pytest_dlperf.gate.noise import StandardError, median_variance, pooled_noise, t_quantile
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.judgement import Decision, Verdict
+from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.statistics import difference_percent
-
-if TYPE_CHECKING:
-    from pytest_dlperf.gate.inputs import GateInput, MeasuredCase
-    from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.metric import Metric
 
 _LIMIT_DEVIATIONS: Final = 2.75
 """Normal deviations that three ratios in 1,000 exceed by the noise of runs."""

@@ -19,20 +19,16 @@ Numbers are logarithms, turned so that less is worse; a loss is a difference of 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, final, overload
+from typing import Final, Literal, NamedTuple, final, overload
 
 from pytest_dlperf.gate.noise import MIN_NOISE, is_noise_free, pooled_noise, t_quantile
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.baseline import Loss, PooledNoise
+from pytest_dlperf.model.baseline import Baseline, Loss, PooledNoise
 from pytest_dlperf.model.judgement import Decision, Verdict
 from pytest_dlperf.model.metric import Better
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_dlperf.model.baseline import Baseline
 
 LOOKS: Final = (3, 4, 5, 7, 9)
 """Runs after which a session may end."""

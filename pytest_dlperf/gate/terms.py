@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Mapping, Sequence
+from typing import Final, final
 
 from msgspec import Struct
 
 from pytest_dlperf.gate.rule import LAST_LOOK, Rule
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.measurement import FixedRepeats, RunStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.measurement import Repeats, Run
-    from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.baseline import Baseline
+from pytest_dlperf.model.measurement import FixedRepeats, Repeats, Run, RunStatus
+from pytest_dlperf.model.metric import Metric
 
 _MIN_LOSS_PERCENT: Final = 2.0
 """The smallest loss that counts, unless the metric or the baseline has its own tolerance."""

@@ -6,28 +6,23 @@ first three. Whether a failure was expected is known only when the test has ende
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.accepting import GateOptions, accept, is_unlikely_gain
-from pytest_dlperf.gate.control import confirm
+from pytest_dlperf.gate.control import ControlRuns, confirm
+from pytest_dlperf.gate.inputs import GateInput
 from pytest_dlperf.gate.ratio import decide_ratio
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
-from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.measurement import Measurement, RunStatus
+from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.results import parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from pytest_dlperf.gate.control import ControlRuns
-    from pytest_dlperf.gate.inputs import GateInput
-    from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.metric import Metric
 
 _MIN_DAYS_OF_GAP: Final = 14
 """Hosts that change by 0.2 % a night at random are 0.7 % off after so many."""

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
 
 from pytest_dlperf.history.nights import (
+    Machines,
     machines_of,
     nights_of,
     runs_of,
     without_number,
 )
 from pytest_dlperf.history.rows import seconds_of
-from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Day, OtherMachine, Series
+from pytest_dlperf.history.series import (
+    AcceptedChange,
+    CaseHistory,
+    Day,
+    Drift,
+    Night,
+    OtherMachine,
+    Series,
+)
 from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.history.trends import DRIFT_LENGTHS, change_points, drift_of, noise_percent
 from pytest_dlperf.model.measurement import differences
+from pytest_dlperf.model.results import Results
 from pytest_dlperf.model.statistics import median
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from typing import TypeAlias, TypeVar
-
-    from pytest_dlperf.history.nights import Machines
-    from pytest_dlperf.history.series import Drift, Night
-    from pytest_dlperf.model.results import Results
-
-    Histories: TypeAlias = Mapping[str, Mapping[str, CaseHistory]]
-    Drifting: TypeAlias = tuple[Series | CaseHistory, Drift]
-    Read = TypeVar("Read")
+Histories: TypeAlias = Mapping[str, Mapping[str, CaseHistory]]
+Drifting: TypeAlias = tuple[Series | CaseHistory, Drift]
+Read = TypeVar("Read")
 
 _MAX_NIGHTS_FOR_DRIFT: Final = 3 * DRIFT_LENGTHS[0]
 _MAX_SESSIONS_FOR_NOISE: Final = 500
@@ -39,7 +42,6 @@ class Past:
     """What the history shows of a session, each read when it is first asked for, and once."""
 
     def __init__(self, results: Results, file: Path | None = None) -> None:
-        """Take the session and the database, which may be none."""
         self._results = results
         self._file = file
         self.fault = ""

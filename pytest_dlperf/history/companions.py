@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.model.judgement import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_dlperf.model.judgement import Companion, Judgement
+from pytest_dlperf.model.judgement import Companion, Judgement, Verdict
 
 _SHARE: Final = 0.5
 """Of how much slower the case is, and the worst probe, what a probe has to be to be blamed; on a

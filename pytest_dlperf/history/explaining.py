@@ -6,9 +6,11 @@ night for the last time. Only sessions before tonight's count, even if that is i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import date
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,25 +30,23 @@ from pytest_dlperf.history.nights import (
     starts_of,
 )
 from pytest_dlperf.history.rows import seconds_of
-from pytest_dlperf.history.series import GREEN
+from pytest_dlperf.history.series import GREEN, JudgedSession, Night, Series
+from pytest_dlperf.history.store import History
 from pytest_dlperf.history.triage import note_on
-from pytest_dlperf.model.commits import SUITE, Checkout, commits_between
+from pytest_dlperf.model.baseline import Baseline
+from pytest_dlperf.model.commits import SUITE, Checkout, CommitRange, commits_between
 from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
-from pytest_dlperf.model.judgement import DifferenceKind, Explanation, PastNight, Verdict
-from pytest_dlperf.model.measurement import differences
+from pytest_dlperf.model.judgement import (
+    Difference,
+    DifferenceKind,
+    Explanation,
+    Judgement,
+    PastNight,
+    Verdict,
+)
+from pytest_dlperf.model.measurement import Measurement, differences
 from pytest_dlperf.model.results import day_of
 from pytest_dlperf.model.statistics import median
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from datetime import date
-
-    from pytest_dlperf.history.series import JudgedSession, Night, Series
-    from pytest_dlperf.history.store import History
-    from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.commits import CommitRange
-    from pytest_dlperf.model.judgement import Difference, Judgement
-    from pytest_dlperf.model.measurement import Measurement
 
 
 class Tonight(Struct, frozen=True, kw_only=True):

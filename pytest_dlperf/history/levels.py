@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from datetime import date
+from typing import Final, NamedTuple
 
 from pytest_dlperf.history.trends import level_began
-from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.statistics import median
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import date
-
-    from pytest_dlperf.model.judgement import Judgement
 
 _MIN_CHANGE: Final = 0.01
 """An inconclusive number that is nearer to its reference, as a part of that, has not changed."""

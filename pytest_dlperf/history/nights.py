@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import fields
 
@@ -16,13 +16,9 @@ from pytest_dlperf.history.series import (
     Series,
     Time,
 )
+from pytest_dlperf.history.store import History
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.results import Origin, parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pytest_dlperf.history.store import History
 
 Machines = Mapping[int | None, Mapping[str, str]]
 """Facts of machines by the id of a fingerprint."""

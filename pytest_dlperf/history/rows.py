@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from msgspec import to_builtins
 
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.model.results import CaseResult, parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_dlperf.model.measurement import Fingerprint, Measurement
-    from pytest_dlperf.model.results import MetricResult, Results
+from pytest_dlperf.model.measurement import Fingerprint, Measurement, RunStatus
+from pytest_dlperf.model.results import CaseResult, MetricResult, Results, parse_time
 
 Row = dict[str, Any]
 """A row by the names of its columns, without the keys of other tables."""

@@ -5,10 +5,8 @@ Without an import of SQLite: a session checks the named file before anything run
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Final
 
 FORM: Final = 1
 """The number of this form; a database with a higher one is refused."""

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Final, NamedTuple
 
 from msgspec import Meta, Struct
 
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.metric import Better  # noqa: TC001 - msgspec reads the type
+from pytest_dlperf.model.metric import (
+    Better,
+    Metric,
+)
 from pytest_dlperf.model.statistics import difference_percent
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.metric import Metric
 
 Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Time = Annotated[str, Meta(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}T")]

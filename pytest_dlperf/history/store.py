@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeVar, final
+from pathlib import Path
+from typing import Final, TypeVar, final
 
 from msgspec import ValidationError, convert
 
@@ -28,13 +30,8 @@ from pytest_dlperf.history.schema import APPLICATION_ID, FORM, TABLES
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.model.judgement import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from pytest_dlperf.model.measurement import Fingerprint
-    from pytest_dlperf.model.results import CaseResult, Results
+from pytest_dlperf.model.measurement import Fingerprint
+from pytest_dlperf.model.results import CaseResult, Results
 
 T = TypeVar("T")
 
@@ -67,7 +64,6 @@ class History(AbstractContextManager["History"]):
     """One open database. Several processes may have it open; each writes in short transactions."""
 
     def __init__(self, file: Path, connection: sqlite3.Connection) -> None:
-        """Take over an open connection; use ``open`` or ``read``."""
         self.file = file
         self._connection = connection
 
@@ -109,7 +105,6 @@ class History(AbstractContextManager["History"]):
         self._connection.close()
 
     def __exit__(self, *_: object) -> None:
-        """Close the connection."""
         self.close()
 
     # ------------------------------------------------------------------------ writing

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, combinations, pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.gate.noise import MIN_NOISE, median_variance, pooled_noise, t_sf
-from pytest_dlperf.history.series import ChangePoint, Drift
+from pytest_dlperf.history.series import ChangePoint, Day, Drift
 from pytest_dlperf.model.statistics import MAD_TO_DEVIATION, mean, median
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pytest_dlperf.history.series import Day
 
 DRIFT_LENGTHS: Final = (90, 64, 45, 32, 22, 15)
 """The last days in which drift is searched, the longest period first."""

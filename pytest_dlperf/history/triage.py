@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import date  # noqa: TC003 - msgspec reads the type of a column
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable
+from datetime import date
+from typing import Final, NamedTuple
 
-from pytest_dlperf.history.series import Time  # noqa: TC001 - as above
+from pytest_dlperf.history.series import Time
+from pytest_dlperf.history.store import History
 from pytest_dlperf.model.judgement import Note
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pytest_dlperf.history.store import History
 
 _NOTE: Final = """
     SELECT text, until, made_by, made_at FROM notes

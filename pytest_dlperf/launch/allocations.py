@@ -10,20 +10,17 @@ import subprocess
 import tempfile
 import time
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar, final
 
 from msgspec import Struct
 
 from pytest_dlperf.launch.channel import leave_to_no_fork
+from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Engine, Launcher
 from pytest_dlperf.launch.leases import wait_timeout_error
 from pytest_dlperf.launch.remote_call import last_words
 from pytest_dlperf.model.errors import BrokenError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pytest_dlperf.launch.hosts import Host
 
 T = TypeVar("T")
 
@@ -133,7 +130,6 @@ class Holder:
     """A process of this machine that gives hosts back, if pytest ends without doing so."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start it, apart from signals to pytest, with the command that gives hosts back."""
         self._process = subprocess.Popen(  # noqa: S603 - the queue's
             ["/bin/sh", "-c", _CANCELS, "sh", *command],
             stdin=subprocess.PIPE,
@@ -171,7 +167,6 @@ class Submission:
     """A command that asks for hosts and waits for them."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start it, apart from signals to pytest."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the queue's

@@ -9,11 +9,14 @@ import select
 import subprocess
 import threading
 import time
-from typing import IO, TYPE_CHECKING, Final, final
+from pathlib import Path
+from typing import IO, BinaryIO, Final, final
 from weakref import WeakSet
 
 from pytest_dlperf.files.writing import make_folder, open_at_end
-from pytest_dlperf.launch.node_progress import read_report
+from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.launchers import Launcher
+from pytest_dlperf.launch.node_progress import Report, read_report
 from pytest_dlperf.launch.remote_call import (
     describe_exit,
     dying_with_parent,
@@ -23,14 +26,6 @@ from pytest_dlperf.launch.remote_call import (
 )
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.node import supervisor
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import BinaryIO
-
-    from pytest_dlperf.launch.hosts import Host
-    from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.node_progress import Report
 
 HEARTBEAT_TIMEOUT_S: Final = 3.5
 """Seconds of silence after which each side gives the other up."""

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 from msgspec.structs import replace
 
+from pytest_dlperf.config.cluster import Cluster
+from pytest_dlperf.config.options import Settings
 from pytest_dlperf.files.mistakes import nearest
+from pytest_dlperf.launch.allocations import Allocator
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.held_hosts import HeldHosts
-from pytest_dlperf.launch.hosts import parse_hosts, slurm_hosts
-from pytest_dlperf.launch.launchers import DEFAULT_PYTHON, is_this_machine
+from pytest_dlperf.launch.hosts import Host, parse_hosts, slurm_hosts
+from pytest_dlperf.launch.launchers import DEFAULT_PYTHON, Launcher, is_this_machine
 from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.config.cluster import Cluster
-    from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.launch.allocations import Allocator
-    from pytest_dlperf.launch.hosts import Host
-    from pytest_dlperf.launch.launchers import Launcher
 
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 86400.0

@@ -6,21 +6,18 @@ knows stands in a command as a placeholder (``node.containers``).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.config.container import Container, Mount, Runtime, Vendor
+from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.node import processes
 from pytest_dlperf.node.containers import OWNER, UNIQUE, USER_NAMESPACE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pytest_dlperf.launch.plan import Node, NodeCommand
 
 PYTHON: Final = "python3"
 """The trainer's Python in an image, by default."""

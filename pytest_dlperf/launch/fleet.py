@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Final, final
+from pathlib import Path
+from typing import Final, final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_dlperf.config.launch_variables import LaunchVariables
 from pytest_dlperf.files.locks import shared_once
+from pytest_dlperf.launch.allocations import Allocation
+from pytest_dlperf.launch.gang import RunOrder
+from pytest_dlperf.launch.held_hosts import HeldHosts
 from pytest_dlperf.launch.hosts import Host, describe_hosts
-from pytest_dlperf.launch.launchers import ADDRESS, lock_scope
+from pytest_dlperf.launch.launchers import ADDRESS, Engine, Launcher, lock_scope
+from pytest_dlperf.launch.leases import HostPool, Lease
 from pytest_dlperf.launch.plan import Node, example_nodes, node_log
-from pytest_dlperf.launch.preflight import HostReport, fingerprint_of, look_at_hosts
+from pytest_dlperf.launch.preflight import HostReport, Requirements, fingerprint_of, look_at_hosts
+from pytest_dlperf.launch.record import LaunchOutcome
 from pytest_dlperf.launch.run import run_on_hosts
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.errors import (
     BrokenError,
     CannotMeasureError,
     DlperfError,
     UnfitHostsError,
 )
+from pytest_dlperf.model.measurement import Fingerprint
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.config.launch_variables import LaunchVariables
-    from pytest_dlperf.launch.allocations import Allocation
-    from pytest_dlperf.launch.gang import RunOrder
-    from pytest_dlperf.launch.held_hosts import HeldHosts
-    from pytest_dlperf.launch.launchers import Engine, Launcher
-    from pytest_dlperf.launch.leases import HostPool, Lease
-    from pytest_dlperf.launch.preflight import Requirements
-    from pytest_dlperf.launch.record import LaunchOutcome
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.commits import Checkout
-    from pytest_dlperf.model.measurement import Fingerprint
 THIS_MACHINE: Final = Host(name="localhost", address=ADDRESS, devices=None)
 
 

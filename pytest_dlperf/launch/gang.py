@@ -10,28 +10,23 @@ import socket
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.launch import supervisor_client
+from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.inherited import SLURM
+from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.leases import wait_hint, wait_timeout_error
 from pytest_dlperf.launch.node_progress import NodeState, Report, once_all, read_report
-from pytest_dlperf.launch.plan import SCRATCH, first_port, node_folder
-from pytest_dlperf.launch.remote_call import allow_connections, source_of, start_remote
+from pytest_dlperf.launch.plan import SCRATCH, Node, NodeCommand, first_port, node_folder
+from pytest_dlperf.launch.remote_call import RemoteCall, allow_connections, source_of, start_remote
 from pytest_dlperf.launch.supervisor_client import SupervisorClient
+from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.node import processes, remains, supervisor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pytest_dlperf.launch.hosts import Host
-    from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.plan import Node, NodeCommand
-    from pytest_dlperf.launch.remote_call import RemoteCall
-    from pytest_dlperf.launch.watch import RunWatch
 
 CONNECT_LIMIT_S: Final = 30.0
 """Limit until a supervisor answers, unless the launcher queues."""
@@ -85,7 +80,6 @@ class Gang:
     """The supervisors of one run, from the first connection until nothing of it is left."""
 
     def __init__(self, launcher: Launcher, order: RunOrder, signals: Sequence[int]) -> None:
-        """Take the order, without connecting; signals that come are in ``signals``."""
         self.signals = signals
         self.is_started = False
         """Whether programs may have been started, so that a signal is no reason to raise."""

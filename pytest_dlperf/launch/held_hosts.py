@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import final
 
-from pytest_dlperf.launch.allocations import HostRequest
+from pytest_dlperf.launch.allocations import Allocation, Allocator, HostRequest
+from pytest_dlperf.launch.preflight import Requirements
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pytest_dlperf.launch.allocations import Allocation, Allocator
-    from pytest_dlperf.launch.preflight import Requirements
-    from pytest_dlperf.model.case import Case
 
 
 @final

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping  # noqa: TC003 - read by msgspec
+from collections.abc import (
+    Callable,
+    Iterable,
+    Mapping,
+)
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import named
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 _MAX_RANGE: Final = 4096
 """Hosts that one range may give, so that a slip does not fill the memory."""

@@ -7,10 +7,8 @@ whatever it begins with: ``JAX_PLATFORMS``, ``OMPI_MCA_btl``, ``HOROVOD_TIMELINE
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import Final
 
 SLURM: Final = ("SLURM.*",)
 """What Slurm tells the processes of a job and of its steps."""

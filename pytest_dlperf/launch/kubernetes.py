@@ -5,32 +5,29 @@ from __future__ import annotations
 import copy
 import json
 import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, final
+from pathlib import Path
+from typing import Any, Final, final
 
 from msgspec import Struct, to_builtins
 
+from pytest_dlperf.config.cluster import Kubernetes
+from pytest_dlperf.config.launch_variables import LaunchVariables
 from pytest_dlperf.files.masking import hide_variables
 from pytest_dlperf.files.yamlfile import YamlError, load_plain
 from pytest_dlperf.launch.allocations import (
     Allocation,
     Allocator,
     Holder,
+    HostRequest,
     output_of,
     wait_for_hosts,
 )
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.config.cluster import Kubernetes
-    from pytest_dlperf.config.launch_variables import LaunchVariables
-    from pytest_dlperf.launch.allocations import HostRequest
 
 _MANAGED: Final = {"app.kubernetes.io/managed-by": "pytest-dlperf"}
 _CASE: Final = "pytest-dlperf/case"
@@ -90,7 +87,6 @@ class PodLauncher(Launcher):
     def __init__(
         self, kubectl: Sequence[str], python: str, pods: Mapping[str, tuple[str, str]]
     ) -> None:
-        """Reach ``pods`` and their containers, by the addresses of hosts."""
         super().__init__(python)
         self._kubectl = kubectl
         self._pods = pods
@@ -170,7 +166,6 @@ class KubernetesAllocator(Allocator):
     has_own_files = True
 
     def __init__(self, settings: Kubernetes, folder: Path, python: str) -> None:
-        """Ask by these settings, whose files lie in ``folder``."""
         super().__init__(python)
         self._settings = settings
         self._folder = folder

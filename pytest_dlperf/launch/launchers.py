@@ -9,21 +9,18 @@ import socket
 import subprocess
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, ClassVar, Final, final
+from typing import ClassVar, Final, final
 
 from msgspec.structs import replace
 
 from pytest_dlperf.config.container import pyxis_image
+from pytest_dlperf.config.launch_variables import LaunchVariables
 from pytest_dlperf.files.masking import in_message
+from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.inherited import PMI, SLURM
 from pytest_dlperf.model.errors import BrokenError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_dlperf.config.launch_variables import LaunchVariables
-    from pytest_dlperf.launch.hosts import Host
 
 DEFAULT_PYTHON: Final = "python3"
 """Supervises runs on other hosts, unless ``cluster.yaml`` names another."""
@@ -46,7 +43,6 @@ class Engine(ABC):
     """Options that users set for it, as in ``slurm.srun``; to others they mean nothing."""
 
     def __init__(self, python: str = DEFAULT_PYTHON) -> None:
-        """Run our own programs on nodes with this Python (3.6 or newer)."""
         self.python = python
 
     def options(self, variables: LaunchVariables) -> dict[str, tuple[str, ...]]:
@@ -102,7 +98,6 @@ class LocalLauncher(Launcher):
     on_this_machine = True
 
     def __init__(self) -> None:
-        """Supervise with the Python of this process."""
         super().__init__(sys.executable)
 
     def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
@@ -144,7 +139,6 @@ class SshLauncher(Launcher):
     )
 
     def __init__(self, client: Sequence[str] = ("ssh",), python: str = DEFAULT_PYTHON) -> None:
-        """Reach hosts with ``client``, which may have options of its own."""
         super().__init__(python)
         self._client = tuple(client)
 
@@ -187,7 +181,6 @@ class SlurmLauncher(Launcher):
     def __init__(
         self, python: str = DEFAULT_PYTHON, srun: Sequence[str] = (), *, job: str = ""
     ) -> None:
-        """Start steps with the user's options of ``srun``, in the ``job`` of this number."""
         super().__init__(python)
         self._srun = srun
         self._job = job

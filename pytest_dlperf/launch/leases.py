@@ -16,22 +16,19 @@ import os
 import stat
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.remote_call import allow_connections
 from pytest_dlperf.model.errors import BrokenError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pytest_dlperf.launch.hosts import Host
 
 _NAME: Final = "pytest-dlperf-hosts"
 _POLL_S: Final = 0.1

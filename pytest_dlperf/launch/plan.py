@@ -8,25 +8,21 @@ second argument, whatever is in it.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct, field
 
 from pytest_dlperf.config.launch_keys import Devices, StartOn
+from pytest_dlperf.config.launch_spec import LaunchSpec
+from pytest_dlperf.config.launch_variables import LaunchVariables
 from pytest_dlperf.config.template import EXTRA_ARGUMENTS, case_fields, fill
 from pytest_dlperf.launch.hosts import Accelerators, Host
 from pytest_dlperf.launch.step_lines import SERVING, TRAINER, steps_folder
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.node.accelerators import confined
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pytest_dlperf.config.launch_spec import LaunchSpec
-    from pytest_dlperf.config.launch_variables import LaunchVariables
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Window
-
 
 SCRATCH: Final = "/tmp"  # noqa: S108 - a run makes a folder of its own there
 """Runs have their folders there on each node, unless the cluster says where."""

@@ -5,31 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from pytest_dlperf.files.checkouts import described
 from pytest_dlperf.files.masking import in_message
-from pytest_dlperf.launch.hosts import Accelerators
-from pytest_dlperf.launch.launchers import lock_name, lock_scope
+from pytest_dlperf.launch.containers import ImageProbe
+from pytest_dlperf.launch.hosts import Accelerators, Host
+from pytest_dlperf.launch.launchers import Launcher, lock_name, lock_scope
 from pytest_dlperf.launch.remote_call import ask_hosts, source_of
+from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.node import checkouts, probe
 from pytest_dlperf.node.nvidia import CAPS as DEVICE_SETTINGS
 from pytest_dlperf.node.nvidia import SLICED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.launch.containers import ImageProbe
-    from pytest_dlperf.launch.hosts import Host
-    from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.model.case import Topology
 
 LIMIT_S: Final = 60.0
 """Seconds in which a host has to answer."""

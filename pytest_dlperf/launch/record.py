@@ -5,24 +5,20 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from pathlib import Path
+from typing import Any, NamedTuple, final
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from pytest_dlperf.files.masking import hide_variables, hide_words
 from pytest_dlperf.files.writing import write_whole
-from pytest_dlperf.launch.plan import run_dir
+from pytest_dlperf.launch.node_progress import FinalReport
+from pytest_dlperf.launch.plan import NodeCommand, run_dir
 from pytest_dlperf.model.errors import BrokenError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.launch.node_progress import FinalReport
-    from pytest_dlperf.launch.plan import NodeCommand
 
 
 class Stop(Enum):
@@ -98,7 +94,6 @@ class Record:
     """The commands of all nodes, in ``command.json`` in the run's own folder."""
 
     def __init__(self, launcher: str, commands: Sequence[NodeCommand], time_limit_s: float) -> None:
-        """Begin the record of a run that starts now."""
         self._launcher = launcher
         self._commands = commands
         self.path = run_dir(commands[0].log) / "command.json"

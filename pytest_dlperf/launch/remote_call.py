@@ -14,21 +14,18 @@ import sys
 import tempfile
 import time
 import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, final
+from types import ModuleType
+from typing import IO, Any, Final, final
 
 from pytest_dlperf.files.masking import in_message
+from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.model.errors import BrokenError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from types import ModuleType
-
-    from pytest_dlperf.launch.hosts import Host
-    from pytest_dlperf.launch.launchers import Launcher
 
 SILENCE_S: Final = 3.0
 """Hosts may take so long before the user hears of it."""

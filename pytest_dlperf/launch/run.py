@@ -9,13 +9,16 @@ import contextlib
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final, final
 
 from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch import channel, supervisor_client
 from pytest_dlperf.launch.gang import CONNECT_LIMIT_S, Gang, InterruptedRunError, RunOrder
 from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.launchers import ADDRESS, LocalLauncher
+from pytest_dlperf.launch.launchers import ADDRESS, Launcher, LocalLauncher
 from pytest_dlperf.launch.node_progress import once_all
 from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.launch.record import (
@@ -26,15 +29,8 @@ from pytest_dlperf.launch.record import (
     Stopped,
     sizes_of,
 )
+from pytest_dlperf.launch.supervisor_client import SupervisorClient
 from pytest_dlperf.model.errors import BrokenError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from types import FrameType
-
-    from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.supervisor_client import SupervisorClient
 
 PEER_GRACE_S: Final = 1.5
 """The other nodes may go on for so long after one has failed, to write their own errors."""
@@ -284,7 +280,6 @@ class DeferredSignals(list[int]):
     """The signals that have come and are deferred."""
 
     def __init__(self) -> None:
-        """Begin without one."""
         super().__init__()
         self._breaks = False
 

@@ -7,8 +7,9 @@ import math
 import shlex
 import shutil
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from pytest_dlperf.launch.allocations import (
     Allocation,
     Allocator,
     Holder,
+    HostRequest,
     Submission,
     output_of,
     wait_for_hosts,
@@ -25,11 +27,6 @@ from pytest_dlperf.launch.hosts import slurm_hosts
 from pytest_dlperf.launch.inherited import PMI, SLURM
 from pytest_dlperf.launch.launchers import SlurmLauncher
 from pytest_dlperf.model.errors import BrokenError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_dlperf.launch.allocations import HostRequest
 
 _HOPELESS: Final = {
     "BadConstraints": "no node is what it asks for",

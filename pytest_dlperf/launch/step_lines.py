@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest_dlperf
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_dlperf.config.launch_keys import Steps
+from pytest_dlperf.config.launch_keys import Steps
 
 TRAINER: Final = "DLPERF_STEPS"
 """The environment variable that says which trainer's steps are printed."""

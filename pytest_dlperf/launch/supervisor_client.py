@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
 from pytest_dlperf.launch import channel
 from pytest_dlperf.launch.channel import Channel
 from pytest_dlperf.launch.inherited import foreign_names
-from pytest_dlperf.launch.launchers import lock_name
+from pytest_dlperf.launch.launchers import Launcher, lock_name
 from pytest_dlperf.launch.node_progress import (
     CONNECTED,
     START_IS_KNOWN,
     TO_CLEAN_UP,
     TRANSITIONS,
+    FinalReport,
     NodeState,
+    Report,
     first_known,
 )
+from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.logs.arrivals import ArrivalsWriter
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.node import processes
 from pytest_dlperf.node.remains import describe_survivors
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_dlperf.launch.launchers import Launcher
-    from pytest_dlperf.launch.node_progress import FinalReport, Report
-    from pytest_dlperf.launch.plan import Node, NodeCommand
 
 TERMINATION_GRACE_S: Final = 3.0
 """The processes of a run may take so long to end after SIGTERM."""

@@ -5,26 +5,21 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, final
+from pathlib import Path
+from typing import Final, final
 
 from msgspec import Struct
 
 from pytest_dlperf.launch.record import FirstStep, Stop, Stopped
-from pytest_dlperf.logs.throughput import LogState
-from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.logs.run_logs import RunLogs
+from pytest_dlperf.logs.run_numbers import RunNumbers
+from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.logs.tracks import StepProgress
+from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.numbers import named
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.logs.run_logs import RunLogs
-    from pytest_dlperf.logs.run_numbers import RunNumbers
-    from pytest_dlperf.logs.throughput import LogReading
-    from pytest_dlperf.logs.tracks import StepProgress
-    from pytest_dlperf.model.measurement import Run
 
 BYTES_PER_LOOK: Final = 8 * 1024 * 1024
 """Bytes of the log that counts that one look reads at most; the other logs share as many."""

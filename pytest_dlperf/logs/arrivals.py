@@ -14,15 +14,13 @@ import json
 import os
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import Final, NamedTuple, final
 
 from pytest_dlperf.files.writing import open_at_end
 from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.logs.clock import WORTHLESS_ERROR
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SUFFIX: Final = ".arrivals"
 ANCHOR_REACH: Final = 64 * 1024
@@ -63,7 +61,6 @@ class ArrivalsWriter:
     """Writes what a supervisor reports of a log's arrivals; a full disk only ends that."""
 
     def __init__(self, log: Path) -> None:
-        """Write beside ``log``; what lies there is of another run."""
         self._path = arrivals_of(log)
         self._broken = False
         self._end = self._time = 0
@@ -92,7 +89,6 @@ class Arrivals:
     """What is known of a log's arrivals, which may still grow; without a file, nothing."""
 
     def __init__(self, log: Path | str) -> None:
-        """Begin without a look at the file."""
         self._log = log
         self._path = arrivals_of(log)
         self._position = 0
@@ -208,7 +204,6 @@ class ArrivalStamps:
     """Makes time stamps of when records came, for a log whose lines have no time."""
 
     def __init__(self, arrivals: Arrivals, ranks: int) -> None:
-        """Expect each step ``ranks`` times."""
         self._arrivals = arrivals
         self._ranks = ranks
         self._offsets = array("q")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import date
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.formats.contract import BrokenContractError, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 NANOSECONDS: Final = 10**9
 _DIGITS: Final = 9
@@ -123,7 +121,6 @@ class Clock:
     __slots__ = ("_days", "_first", "_last", "_last_text", "_offset")
 
     def __init__(self) -> None:
-        """Begin without a stamp."""
         self._first: Stamp | None = None
         self._last: Stamp | None = None
         self._last_text = b""

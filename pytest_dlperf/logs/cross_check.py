@@ -9,33 +9,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from pathlib import Path
+from typing import Final, NamedTuple, final
 
 from msgspec import Struct
 
 from pytest_dlperf.formats.contract import BrokenContractError
-from pytest_dlperf.formats.log_format import Ranks
+from pytest_dlperf.formats.log_format import LogFormat, Ranks
 from pytest_dlperf.formats.meanings import trainers_in, vocabulary
 from pytest_dlperf.formats.printed import amount, step_seconds
 from pytest_dlperf.logs.arrivals import Arrivals
 from pytest_dlperf.logs.clock import NANOSECONDS, parse
-from pytest_dlperf.logs.lines import LogFile, blocks, line_number
+from pytest_dlperf.logs.lines import Block, LogFile, blocks, line_number
 from pytest_dlperf.logs.mean_since_start import step_behind_mean
-from pytest_dlperf.logs.records import LONGEST_STEP, RecordFinder
+from pytest_dlperf.logs.records import LONGEST_STEP, Record, RecordFinder
 from pytest_dlperf.logs.time_group import problems_of_group
 from pytest_dlperf.model import statistics
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.lines import Block
-    from pytest_dlperf.logs.records import Record
-    from pytest_dlperf.model.case import Case
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_ROWS: Final = 400

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.expressions import Expression
+from pytest_dlperf.formats.facts import Fact
+from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.meanings import known_trainer
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.lines import block_between, blocks
+from pytest_dlperf.logs.lines import Block, LogFile, block_between, blocks
 from pytest_dlperf.logs.records import RecordFinder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_dlperf.formats.expressions import Expression
-    from pytest_dlperf.formats.facts import Fact
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.lines import Block, LogFile
-    from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.case import Case
 
 REACH: Final = 16 * 1024 * 1024
 """Bytes of a log in which facts are looked for among steps; those of the header stand anywhere."""
@@ -33,7 +29,6 @@ class FactCheck:
     """
 
     def __init__(self, log_format: LogFormat, case: Case) -> None:
-        """Check the format's facts against the case."""
         options = {*log_format.options, *case.options}
         self._facts = [
             fact

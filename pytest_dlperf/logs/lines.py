@@ -10,16 +10,13 @@ from __future__ import annotations
 import io
 import os
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 from pytest_dlperf.files.writing import open_regular
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pytest_dlperf.formats.expressions import Expression
-    from pytest_dlperf.formats.keyed import JsonRecord
+from pytest_dlperf.formats.expressions import Expression
+from pytest_dlperf.formats.keyed import JsonRecord
 
 BLOCK_SIZE: Final = 256 * 1024
 """Bytes read at once: large enough that calls do not count, small enough for a core's cache."""
@@ -45,7 +42,6 @@ class LogFile(io.FileIO):
     """How many bytes count, as if the log ended there."""
 
     def __init__(self, path: Path | str) -> None:
-        """Open the log, which is a regular file."""
         super().__init__(path, opener=open_regular)
 
     @property
@@ -71,7 +67,6 @@ class Block:
     __slots__ = ("_is_coloured", "end", "is_whole", "offset", "text")
 
     def __init__(self, text: bytes, offset: int = 0, *, is_whole: bool = True) -> None:
-        """Take a text in which lines end with newlines."""
         self.text = text
         self.offset = offset
         self.is_whole = is_whole
@@ -149,7 +144,6 @@ class LineReader:
     """
 
     def __init__(self, file: LogFile, size: int = BLOCK_SIZE) -> None:
-        """Begin at the first byte; ``size`` bytes are read at once."""
         self._file = file
         self._size = min(max(size, 1), LONGEST_LINE)
         self._rest = b""

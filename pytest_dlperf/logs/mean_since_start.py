@@ -7,13 +7,11 @@ the mean still comes down to that. Of what single steps take, ``k`` times the k-
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_dlperf.model import statistics
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _LEAST: Final = 6
 """Fewer records do not tell how a series moves, nor so few differences what is noise."""

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from pytest_dlperf.formats.contract import shown
-from pytest_dlperf.formats.declared import Over
+from pytest_dlperf.formats.declared import DeclaredMetric, Over
+from pytest_dlperf.formats.documents import FoundRecord
+from pytest_dlperf.formats.keyed import AnyMatch
 from pytest_dlperf.formats.printed import printed_number
+from pytest_dlperf.logs.lines import Block
 from pytest_dlperf.logs.records import LONGEST_STEP
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pytest_dlperf.formats.declared import DeclaredMetric
-    from pytest_dlperf.formats.documents import FoundRecord
-    from pytest_dlperf.formats.keyed import AnyMatch
-    from pytest_dlperf.logs.lines import Block
 
 
 class Numbers:
@@ -37,7 +32,6 @@ class Numbers:
     )
 
     def __init__(self, declared: DeclaredMetric) -> None:
-        """Begin without a number."""
         index = declared.record.groupindex
         self.declared = declared
         self._groups = [(index[group], more) for group, more in declared.values.items()]
@@ -163,7 +157,6 @@ class MeasuredLines:
     """The lines of measured steps in one block."""
 
     def __init__(self) -> None:
-        """Begin without a line."""
         self.texts: list[bytes] = []
         self.offsets: list[int] = []
         self.steps: list[int] = []

@@ -5,14 +5,11 @@ Numbering goes on where the log begins anew with each epoch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pytest_dlperf.formats.contract import BrokenContractError, whole_number
-from pytest_dlperf.logs.records import LONGEST_STEP
-
-if TYPE_CHECKING:
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.records import Record
+from pytest_dlperf.formats.log_format import LogFormat
+from pytest_dlperf.logs.records import LONGEST_STEP, Record
 
 _NEVER: Final = 1 << 62
 """A step that no run reaches."""
@@ -38,7 +35,6 @@ class StepNumbers:
     """
 
     def __init__(self, log_format: LogFormat) -> None:
-        """Begin before the first record, which decides what the first step is called."""
         self.first = log_format.first_step
         self.epoch = -1
         self.shift = 0
@@ -176,7 +172,6 @@ class StepOrder:
     """Follows the records of one process, each of which has to come behind the one before."""
 
     def __init__(self, log_format: LogFormat) -> None:
-        """Begin before the first record."""
         self.numbers = StepNumbers(log_format)
         self.gap = 0
         """How many steps the record is behind the one before."""

@@ -8,26 +8,20 @@ log counts as broken.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 
 from pytest_dlperf.formats.contract import BrokenContractError, positive
-from pytest_dlperf.formats.log_format import JoinedRecords, Ranks, Rule
+from pytest_dlperf.formats.log_format import JoinedRecords, LogFormat, Published, Ranks, Rule
 from pytest_dlperf.logs.clock import Clock
+from pytest_dlperf.logs.lines import Block
 from pytest_dlperf.logs.numbering import Mark, StepOrder
+from pytest_dlperf.logs.records import Record
+from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.track_times import Estimate, NoStepTimesError
 from pytest_dlperf.logs.tracks import LOOK_AHEAD, Gaps, RankCount, StepProgress
 from pytest_dlperf.model import statistics
-from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
-
-if TYPE_CHECKING:
-    from pytest_dlperf.formats.log_format import LogFormat, Published
-    from pytest_dlperf.logs.lines import Block
-    from pytest_dlperf.logs.records import Record
-    from pytest_dlperf.logs.scan import MetricScan
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Window
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Window
 
 
 class _Line(Struct):
@@ -44,7 +38,6 @@ class PublishedLines:
     def __init__(
         self, log_format: LogFormat, definition: Published, window: Window, case: Case
     ) -> None:
-        """Expect lines of ``log_format`` from a run of ``case``."""
         self._format = log_format
         self._definition = definition
         self._case = case

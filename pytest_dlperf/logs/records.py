@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from pytest_dlperf.formats.contract import BrokenContractError
-from pytest_dlperf.formats.keyed import CsvRecord
+from pytest_dlperf.formats.keyed import AnyMatch, CsvRecord, Header
+from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.printed import stamp_of
+from pytest_dlperf.logs.arrivals import ArrivalStamps
+from pytest_dlperf.logs.lines import Block
 from pytest_dlperf.model.work import TimeKind, Timing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_dlperf.formats.keyed import AnyMatch, Header
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.arrivals import ArrivalStamps
-    from pytest_dlperf.logs.lines import Block
 
 LONGEST_STEP: Final = 15
 """Digits of a step; one with more is damaged."""
@@ -42,7 +38,6 @@ class RecordFinder:
     """Finds the records of a format in the blocks of a log, one behind the other."""
 
     def __init__(self, log_format: LogFormat, arrivals: ArrivalStamps | None = None) -> None:
-        """Begin before the first block; ``arrivals`` stamps records that have no time."""
         self._format = log_format
         self._arrivals = arrivals
         self._headers: list[tuple[int, Header]] = []

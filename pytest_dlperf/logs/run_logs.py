@@ -7,24 +7,20 @@ trained.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from msgspec.structs import replace
 
 from pytest_dlperf.formats.log_format import Ranks, WhichNode
 from pytest_dlperf.logs.lines import readable
 from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
-from pytest_dlperf.logs.throughput import LogState
+from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.logs.tracks import StepProgress
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.work import RateScope
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_dlperf.logs.throughput import LogReading
-    from pytest_dlperf.logs.tracks import StepProgress
 
 MIN_BYTES_PER_LOOK: Final = 256 * 1024
 """Bytes that one look reads of each log, however many there are."""

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from operator import gt
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.formats.declared import Over
+from pytest_dlperf.formats.declared import DeclaredMetric, Over
 from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.logs.lines import LogFile, line_number, readable
 from pytest_dlperf.logs.metric_numbers import Numbers
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import Run, RunStatus
-from pytest_dlperf.model.metric import Statistic
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from pytest_dlperf.formats.declared import DeclaredMetric
-    from pytest_dlperf.model.metric import Metric, Sanity
+from pytest_dlperf.model.metric import Metric, Sanity, Statistic
 
 _LEAST: Final = 1e-100
 _GREATEST: Final = 1e100

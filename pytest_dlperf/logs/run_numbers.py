@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final, final
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Final, final
 
 from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.declared import DeclaredMetric
+from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.lines import Block, LogFile, blocks, readable
 from pytest_dlperf.logs.metric_numbers import Numbers
 from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
 from pytest_dlperf.logs.scan import MetricScan
-from pytest_dlperf.logs.throughput import LogState
+from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.logs.tracks import StepProgress
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Run, RunStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.formats.declared import DeclaredMetric
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.throughput import LogReading
-    from pytest_dlperf.model.case import Case
 
 _ALL: Final = 0, 0
 _MAX_BYTES: Final = 256 * 1024 * 1024
@@ -54,7 +50,6 @@ class RunNumbers:
         log_format: LogFormat,
         declared: Sequence[DeclaredMetric],
     ) -> None:
-        """Take the log of each node, node 0's first, of a run with this number."""
         self._paths = paths
         self._run = run
         self._case = case

@@ -8,18 +8,13 @@ their step belong to that one; those over the whole run, to none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from pytest_dlperf.formats.declared import Over
+from pytest_dlperf.formats.declared import DeclaredMetric, Over
+from pytest_dlperf.logs.lines import Block
 from pytest_dlperf.logs.metric_numbers import MeasuredLines, Numbers
-from pytest_dlperf.logs.records import LONGEST_STEP
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_dlperf.formats.declared import DeclaredMetric
-    from pytest_dlperf.logs.lines import Block
-    from pytest_dlperf.logs.records import Record
+from pytest_dlperf.logs.records import LONGEST_STEP, Record
 
 
 class _StepRecord(NamedTuple):
@@ -40,7 +35,6 @@ class MetricScan:
     """
 
     def __init__(self, declared: Sequence[DeclaredMetric]) -> None:
-        """Look for these."""
         self.numbers = tuple(map(Numbers, declared))
         self._over_run = [n for n in self.numbers if n.declared.over is Over.RUN]
         self._windowed = [n for n in self.numbers if n.declared.over is Over.WINDOW]

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_dlperf.formats.contract import BrokenContractError
-from pytest_dlperf.logs.lines import block_between
-from pytest_dlperf.logs.numbering import epoch_hint, epoch_was_cut
-from pytest_dlperf.logs.records import LONGEST_STEP
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.lines import LogFile
-    from pytest_dlperf.logs.numbering import Mark
-    from pytest_dlperf.logs.records import Record, RecordFinder
+from pytest_dlperf.formats.log_format import LogFormat
+from pytest_dlperf.logs.lines import LogFile, block_between
+from pytest_dlperf.logs.numbering import Mark, epoch_hint, epoch_was_cut
+from pytest_dlperf.logs.records import LONGEST_STEP, Record, RecordFinder
 
 _REACH: Final = 1024 * 1024
 _PIECE: Final = 256 * 1024

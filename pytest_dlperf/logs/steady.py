@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.log_format import LogFormat
+from pytest_dlperf.logs.lines import Block
+from pytest_dlperf.logs.numbering import Mark
+from pytest_dlperf.logs.records import Record
+from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.track_times import Estimate, TrackTimes, agreement
 from pytest_dlperf.logs.tracks import LOOK_AHEAD, Span, StepProgress, Track
-
-if TYPE_CHECKING:
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.lines import Block
-    from pytest_dlperf.logs.numbering import Mark
-    from pytest_dlperf.logs.records import Record
-    from pytest_dlperf.logs.scan import MetricScan
-    from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.case import Case
 
 
 class SteadySteps:
     """The window of each rank that names itself, or of all together that print without a name."""
 
     def __init__(self, log_format: LogFormat, span: Span, case: Case) -> None:
-        """Expect each rank that prints."""
         self._format = log_format
         self._span = span
         self._case = case

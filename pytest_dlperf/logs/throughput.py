@@ -6,44 +6,35 @@ import dataclasses
 import math
 import os
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from itertools import chain
-from typing import TYPE_CHECKING, Final, TypeVar
+from pathlib import Path
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
 from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.declared import DeclaredMetric
+from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.logs.arrivals import Arrivals, ArrivalStamps, arrivals_of
 from pytest_dlperf.logs.fact_check import FactCheck
-from pytest_dlperf.logs.lines import BLOCK_SIZE, LineReader, LogFile, line_number, readable
+from pytest_dlperf.logs.lines import BLOCK_SIZE, Block, LineReader, LogFile, line_number, readable
 from pytest_dlperf.logs.numbering import first_step
-from pytest_dlperf.logs.records import RecordFinder
+from pytest_dlperf.logs.published import PublishedLines
+from pytest_dlperf.logs.records import Record, RecordFinder
 from pytest_dlperf.logs.run_metrics import NodeLog, reduced, with_declared
 from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.second_run import check_behind
 from pytest_dlperf.logs.steady import SteadySteps
-from pytest_dlperf.logs.track_times import NoStepTimesError
-from pytest_dlperf.logs.tracks import Span
-from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
-from pytest_dlperf.model.metric import THROUGHPUT, Source
+from pytest_dlperf.logs.track_times import Estimate, NoStepTimesError
+from pytest_dlperf.logs.tracks import Span, StepProgress
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
+from pytest_dlperf.model.metric import THROUGHPUT, Metric, Source
 from pytest_dlperf.model.work import Timing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.formats.declared import DeclaredMetric
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.lines import Block
-    from pytest_dlperf.logs.published import PublishedLines
-    from pytest_dlperf.logs.records import Record
-    from pytest_dlperf.logs.track_times import Estimate
-    from pytest_dlperf.logs.tracks import StepProgress
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Window
-    from pytest_dlperf.model.metric import Metric
 
 T = TypeVar("T")
 LOOK_LIMIT_S: Final = 1.0
@@ -101,7 +92,6 @@ class LogReading:
     """Bytes to read at once; the result does not depend on it."""
 
     def __post_init__(self) -> None:
-        """Begin before the first byte."""
         if self.window.warmup_steps < 0 or self.window.measured_steps < 1:
             raise ValueError(f"{self.window} is not a valid window: measure one step or more")
         self.log_format = self.log_format.of(self.case)

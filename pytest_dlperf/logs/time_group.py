@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from pytest_dlperf.formats.keyed import Keyed
+from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.meanings import is_known, vocabulary
 from pytest_dlperf.model.work import TimeKind, Timing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_dlperf.formats.log_format import LogFormat
 
 _REACH: Final = 60
 _HALF_OF_DAY: Final = re.compile(rb" ?[AaPp]\.?[Mm]\b\.?")

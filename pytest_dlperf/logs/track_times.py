@@ -8,25 +8,22 @@ data anew in between, and some logs do not say how long an epoch was.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.printed import step_seconds
 from pytest_dlperf.logs.clock import NANOSECONDS, WORTHLESS_ERROR, Clock, lags, uncertain
+from pytest_dlperf.logs.tracks import Span, Step, Text, Track
 from pytest_dlperf.model import statistics
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import Covers, TimeKind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.tracks import Span, Step, Text, Track
-    from pytest_dlperf.model.case import Case
 
 _FEW: Final = 5
 """Printed steps below which a mean over them may say little of the others."""
@@ -62,7 +59,6 @@ class TrackTimes:
     """The times that are printed of the steps of a track, and what they amount to."""
 
     def __init__(self, track: Track, log_format: LogFormat, span: Span, case: Case) -> None:
-        """Take what the track has shown of the window by now."""
         self._track = track
         self._format = log_format
         self._span = span

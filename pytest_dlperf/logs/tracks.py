@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.logs.numbering import StepOrder, epoch_hint
-from pytest_dlperf.logs.records import LONGEST_STEP
+from pytest_dlperf.logs.records import LONGEST_STEP, Record
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.work import Covers, TimeKind
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.logs.records import Record
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Window
 
 LOOK_AHEAD: Final = 256 * 1024
 """Bytes in which every rank of a node shows: output to a pipe comes in blocks of 8 KiB."""
@@ -85,7 +81,6 @@ class Gaps:
     """
 
     def __init__(self) -> None:
-        """Begin without a record."""
         self.counts: Counter[int] = Counter()
         self.widest: tuple[int, int, int] = (0, 0, 0)
 
@@ -117,7 +112,6 @@ class RankCount:
     """
 
     def __init__(self, log_format: LogFormat, case: Case, ranks: int) -> None:
-        """Expect ``ranks`` ranks."""
         self._hint = epoch_hint(log_format)
         self._case = case
         self._ranks = ranks
@@ -189,7 +183,6 @@ class Track:
     """
 
     def __init__(self, log_format: LogFormat, span: Span, case: Case, printers: int) -> None:
-        """Expect each step as often as there are ``printers``."""
         self._format = log_format
         self._span = span
         self.printers = printers

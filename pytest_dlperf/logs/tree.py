@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 
-from pytest_dlperf.model.case import PRECISION_PATTERN, TOPOLOGY_PATTERN
+from pytest_dlperf.model.case import PRECISION_PATTERN, TOPOLOGY_PATTERN, Case
 from pytest_dlperf.model.results import IgnoredLog
 from pytest_dlperf.model.work import WORK_PATTERN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from pytest_dlperf.model.case import Case
 
 SUFFIX: Final = ".log"
 CONTROL_ARM: Final = "control-arm"

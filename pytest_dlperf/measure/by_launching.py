@@ -4,52 +4,52 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.config.launch_keys import Devices, StartOn
 from pytest_dlperf.config.launch_variables import resolve
+from pytest_dlperf.config.settings import Setting
+from pytest_dlperf.config.systems import System
 from pytest_dlperf.files.masking import Digests
 from pytest_dlperf.launch.containers import PYTHON
-from pytest_dlperf.launch.plan import SCRATCH
+from pytest_dlperf.launch.fleet import Fleet
+from pytest_dlperf.launch.leases import Lease
+from pytest_dlperf.launch.plan import SCRATCH, NodeCommand
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.step_lines import why_no_steps
-from pytest_dlperf.launch.watch import RunWatch, full_disk
+from pytest_dlperf.launch.watch import Progress, RunWatch, full_disk
 from pytest_dlperf.logs.tree import COMPANIONS, CONTROL_ARM
-from pytest_dlperf.measure.case_launch import CaseLaunch
+from pytest_dlperf.measure.case_launch import CaseLaunch, LaunchChange
 from pytest_dlperf.measure.earlier_logs import now_at, set_aside
 from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
 from pytest_dlperf.measure.launch_facts import launch_facts
 from pytest_dlperf.measure.whole_run import has_number, logs_of, metrics_of_runs, with_derived
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import (
     BrokenError,
     CannotMeasureError,
     NotStartedError,
     UsageError,
 )
-from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, RunStatus
+from pytest_dlperf.model.measurement import (
+    InterleavedRuns,
+    LaunchFacts,
+    Measurement,
+    Repeats,
+    Run,
+    RunStatus,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.config.cluster import Cluster
-    from pytest_dlperf.config.settings import Setting
-    from pytest_dlperf.config.systems import System
-    from pytest_dlperf.launch.fleet import Fleet
-    from pytest_dlperf.launch.leases import Lease
-    from pytest_dlperf.launch.plan import NodeCommand
-    from pytest_dlperf.launch.watch import Progress
-    from pytest_dlperf.measure.case_launch import LaunchChange
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import LaunchFacts, Repeats
-
-    _Report = Callable[[Progress], None]
+_Report = Callable[[Progress], None]
 
 _REPEATABLE: Final = (RunStatus.FAILED, RunStatus.HUNG)
 """May be a mishap. A log that breaks its contract will do so again, and a slow run counts."""

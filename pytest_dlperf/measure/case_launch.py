@@ -6,35 +6,28 @@ A candidate of a search is launched otherwise than files and options say: by a `
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence  # noqa: TC003 - msgspec reads the types
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_dlperf.config.container import Container
 from pytest_dlperf.config.launch_keys import Devices, StartOn, VariableKind
-from pytest_dlperf.config.launch_variables import published, resolve
+from pytest_dlperf.config.launch_spec import LaunchSpec
+from pytest_dlperf.config.launch_variables import LaunchVariables, published, resolve
+from pytest_dlperf.config.settings import Setting
+from pytest_dlperf.config.systems import System
 from pytest_dlperf.config.template import fill, names_in
 from pytest_dlperf.launch.containers import contained, image_probe, node_in_container
 from pytest_dlperf.launch.gang import RunOrder
-from pytest_dlperf.launch.plan import plan_run, run_dir
+from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.launch.step_lines import serving_file, step_files
+from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.logs.tree import log_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pytest_dlperf.config.container import Container
-    from pytest_dlperf.config.launch_spec import LaunchSpec
-    from pytest_dlperf.config.launch_variables import LaunchVariables
-    from pytest_dlperf.config.settings import Setting
-    from pytest_dlperf.config.systems import System
-    from pytest_dlperf.launch.plan import Node, NodeCommand
-    from pytest_dlperf.launch.watch import RunWatch
-    from pytest_dlperf.model.case import Case
-
+from pytest_dlperf.model.case import Case
 
 START: Final = "working_directory"
 """The name of the folder in which a trainer starts."""

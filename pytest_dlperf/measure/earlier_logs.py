@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pytest_dlperf.launch.plan import run_dir
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.lines import readable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 
 def set_aside(log: Path, why: str) -> dict[str, str]:

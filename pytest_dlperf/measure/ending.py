@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from pytest_dlperf.files.masking import in_message
-from pytest_dlperf.launch.record import Stop
+from pytest_dlperf.launch.record import LaunchOutcome, Stop
 from pytest_dlperf.logs.lines import LogFile, readable
 from pytest_dlperf.model.measurement import Run, RunStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_dlperf.launch.record import LaunchOutcome
 
 NODES_SHOWN: Final = 8
 LINES_SHOWN: Final = 20

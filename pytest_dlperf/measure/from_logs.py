@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
+from pytest_dlperf.config.cluster import Cluster
+from pytest_dlperf.config.systems import System
 from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.launch.plan import node_log
 from pytest_dlperf.logs.lines import LogFile, readable
-from pytest_dlperf.logs.tree import log_file_name, work_folder
+from pytest_dlperf.logs.tree import LogIndex, log_file_name, work_folder
 from pytest_dlperf.measure.ending import with_last_line
 from pytest_dlperf.measure.whole_run import logs_of, metrics_of_runs, with_derived
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import CannotMeasureError
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pytest_dlperf.config.cluster import Cluster
-    from pytest_dlperf.config.systems import System
-    from pytest_dlperf.logs.tree import LogIndex
-    from pytest_dlperf.model.case import Case
 
 _DIGESTED: Final = 1024 * 1024
 """Bytes at either end of a log, by which it is known again however large it is."""

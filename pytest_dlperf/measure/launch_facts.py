@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.files.masking import hide, hide_variables, hide_words
+from pytest_dlperf.files.masking import Digests, hide, hide_variables, hide_words
 from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.launchers import Engine
 from pytest_dlperf.launch.plan import example_nodes, run_dir
+from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.model.measurement import LaunchFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from pytest_dlperf.files.masking import Digests
-    from pytest_dlperf.launch.launchers import Engine
-    from pytest_dlperf.measure.case_launch import CaseLaunch
 
 _PYTHON: Final = "{python}"
 

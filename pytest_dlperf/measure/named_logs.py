@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Mapping
 from glob import glob
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pytest_dlperf.config.systems import System
+from pytest_dlperf.config.values import NamedLogs
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.logs.tree import LogIndex, LogSource, index_logs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pytest_dlperf.config.systems import System
-    from pytest_dlperf.config.values import NamedLogs
-    from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.case import Case
 
 _DIGITS: Final = re.compile("([0-9]+)")
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 from msgspec.structs import replace
 
-from pytest_dlperf.config.cluster import published_peak
-from pytest_dlperf.launch.record import FirstStep
+from pytest_dlperf.config.cluster import Cluster, published_peak
+from pytest_dlperf.config.systems import System
+from pytest_dlperf.launch.record import FirstStep, LaunchOutcome
 from pytest_dlperf.logs.run_logs import RunLogs
 from pytest_dlperf.logs.run_numbers import RunNumbers
 from pytest_dlperf.logs.throughput import LogReading
 from pytest_dlperf.model.builtin import BUILTIN, WholeRun
-from pytest_dlperf.model.measurement import RunStatus, with_members
-from pytest_dlperf.model.metric import MEMBER, THROUGHPUT, Source
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.config.cluster import Cluster
-    from pytest_dlperf.config.systems import System
-    from pytest_dlperf.launch.record import LaunchOutcome
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Estimator, Run
-    from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, with_members
+from pytest_dlperf.model.metric import MEMBER, THROUGHPUT, Metric, Source
 
 
 def metrics_of_runs(system: System, runs: Sequence[Run] = ()) -> tuple[Metric, ...]:

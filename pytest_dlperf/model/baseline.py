@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.model.case import SINGLE_DEVICE
-from pytest_dlperf.model.measurement import MACHINE_FACTS, Estimator, LaunchFacts, differences
-from pytest_dlperf.model.metric import Better
-
-if TYPE_CHECKING:
-    from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.measurement import (
+    MACHINE_FACTS,
+    Estimator,
+    LaunchFacts,
+    Measurement,
+    differences,
+)
+from pytest_dlperf.model.metric import Better, Metric
 
 ROLLING_SESSIONS: Final = 12
 """How many of the last accepted sessions tonight is compared with."""

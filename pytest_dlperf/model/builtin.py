@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, THROUGHPUT, Better, Metric, Source, Statistic
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_dlperf.model.case import Case
 
 PER_DEVICE: Final = "throughput_per_device"
 MFU: Final = "mfu"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import asdict, force_setattr, replace
@@ -13,14 +13,13 @@ from msgspec.structs import asdict, force_setattr, replace
 from pytest_dlperf.model.work import (
     ONE_DEVICE,
     WORK_PATTERN,
+    Layout,
     RateScope,
+    Scaling,
     Work,
     counts_tokens,
     is_reserved,
 )
-
-if TYPE_CHECKING:
-    from pytest_dlperf.model.work import Layout, Scaling
 
 TOPOLOGY_PATTERN: Final = r"[1-9][0-9]*n[1-9][0-9]*g"
 NAME_PATTERN: Final = r"[a-z][a-z0-9_]*"
@@ -91,7 +90,6 @@ class Topology(Struct, frozen=True, order=True):
         return self.world_size / over.world_size
 
     def __str__(self) -> str:
-        """Write the form that ``parse`` reads."""
         return f"{self.nodes}n{self.devices_per_node}g"
 
 
@@ -149,15 +147,12 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         force_setattr(self, "id", case_id)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same id."""
         return self.id == other.id if isinstance(other, Case) else NotImplemented
 
     def __ne__(self, other: object) -> bool:
-        """Whether they differ; a struct of its own would compare all fields."""
         return not self == other
 
     def __hash__(self) -> int:
-        """Hash the id."""
         return hash(self.id)
 
     @classmethod
@@ -200,7 +195,6 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         )
 
     def __str__(self) -> str:
-        """Write the form that ``from_id`` reads."""
         return self.id
 
     @property

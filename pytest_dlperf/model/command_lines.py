@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
 GIVEN: Final = "given"
 """Stands for the value of an option that takes none."""

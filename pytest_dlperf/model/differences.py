@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.command_lines import side_by_side
 from pytest_dlperf.model.commits import SUITE
 from pytest_dlperf.model.judgement import Difference, DifferenceKind
 from pytest_dlperf.model.measurement import MACHINE_FACTS, Fingerprint, LaunchFacts
-
-if TYPE_CHECKING:
-    from pytest_dlperf.model.baseline import Acceptance
 
 ABSENT: Final = "-"
 """Stands for an argument, variable or option that a side is known not to have."""

@@ -6,11 +6,9 @@ Only published figures are rounded with NumPy, which is imported for the first o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Final
 
 MAD_TO_DEVIATION: Final = 1.4826
 """Standard deviation of a normal distribution, in its median absolute deviations."""

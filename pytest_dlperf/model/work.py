@@ -96,7 +96,6 @@ class Layout(Struct, frozen=True, order=True, kw_only=True):
         return ("tp", self.tp), ("pp", self.pp), ("cp", self.cp), ("ep", self.ep)
 
     def __str__(self) -> str:
-        """Write the form that ``parse`` reads."""
         # Collecting thousands of cases asks for it, and nearly all have one device.
         if self is ONE_DEVICE:
             return ""
@@ -191,14 +190,12 @@ class Work(Struct, frozen=True, kw_only=True):
         return replicas
 
     def __lt__(self, other: Work) -> bool:
-        """Sort the smaller batch first."""
         return self._order() < other._order()
 
     def _order(self) -> tuple[int, bool, int, Layout]:
         return self.batch, self.is_global, self.sequence_length or 0, self.layout
 
     def __str__(self) -> str:
-        """Write the form that ``parse`` reads."""
         length = "" if self.sequence_length is None else f"-s{self.sequence_length}"
         layout = str(self.layout)
         return f"{self.batch_text}{length}{layout and '-'}{layout}"

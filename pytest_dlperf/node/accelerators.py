@@ -43,7 +43,6 @@ class AcceleratorQuery:
     """A look at this host's accelerators, in a thread for each kind: a tool may hang."""
 
     def __init__(self, only: "str | None" = None) -> None:
-        """Begin, for ``only`` one kind or for all."""
         self._kinds = [kind for kind in KINDS if only in (None, kind.name)]
         self._found = {}  # type: dict[str, Found]
         self._threads = [

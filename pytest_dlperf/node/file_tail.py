@@ -27,7 +27,6 @@ class FileTail:
     """
 
     def __init__(self, name: str) -> None:
-        """Begin at the ends of the files that are there."""
         self._name = name
         self._files = {path: _File(path) for path in self._found()}
         for file in self._files.values():

@@ -31,7 +31,6 @@ class Found:
     """
 
     def __init__(self, ids: "Sequence[str]" = ()) -> None:
-        """Take the ids."""
         self.ids = list(ids)
         self.names = {}  # type: dict[str, str]
         self.facts = {}  # type: dict[str, str]

@@ -53,7 +53,6 @@ class RunResources:
         at_end: "Sequence[list[str]]" = (),
         environment: "Mapping[str, str] | None" = None,
     ) -> None:
-        """Begin with what is known; nothing is, unless it is said."""
         self.sweep = sweep
         """What the markers of its processes begin with."""
         self.folder = folder

@@ -44,7 +44,6 @@ class Server:
     """A server that was started, and whether it is ready."""
 
     def __init__(self, order: "dict[str, Any]") -> None:
-        """Start it in a session of its own, so that all of it can be ended."""
         self._address, self._limit_s = order["address"], order["limit_s"]
         self._line = None if order["line"] is None else re.compile(order["line"].encode())
         self._ready_line_seen = threading.Event()

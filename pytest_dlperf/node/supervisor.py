@@ -80,7 +80,6 @@ class Supervisor:
     """Starts a program, and ends all that came of it."""
 
     def __init__(self, timeout_s: float, marker: str) -> None:
-        """Take signals from now on, and orders less than ``timeout_s`` seconds apart."""
         become_reaper()
         self._timeout_s = timeout_s
         self._marker = marker

@@ -45,7 +45,6 @@ class Kind:
         outer: str = "",
         ranges: bool = False,
     ) -> None:
-        """Make a row."""
         self.name = name
         self.find = find
         self.variables = variables

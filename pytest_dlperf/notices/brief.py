@@ -5,21 +5,17 @@ It stays short, however bad the night was: what has no room is counted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.notices.notice import Block, Notice, plain_text
 from pytest_dlperf.report import texts
-from pytest_dlperf.report.entries import CASES_NAMED, TEXTS_SHOWN
+from pytest_dlperf.report.entries import CASES_NAMED, TEXTS_SHOWN, Entry
 from pytest_dlperf.report.markdown_text import bullets, rendered
 from pytest_dlperf.report.pieces import NOTHING, Piece, Role, Text, code, join, phrase, word
+from pytest_dlperf.report.session import Night
 from pytest_dlperf.report.words import LONGEST_LINE, short_commit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pytest_dlperf.report.entries import Entry
-    from pytest_dlperf.report.session import Night
 
 LONGEST_TEXT: Final = 3000
 """Characters of the plain text; what chats show of one message at the least."""

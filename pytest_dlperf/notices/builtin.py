@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
-from pytest_dlperf.config.notices import APPRISE, COMMENTS, PINGS
-from pytest_dlperf.notices.notice import Notifier
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pytest_dlperf.config.notices import Target
-    from pytest_dlperf.notices.notice import Notice
+from pytest_dlperf.config.notices import APPRISE, COMMENTS, PINGS, Target
+from pytest_dlperf.notices.notice import Notice, Notifier
 
 
 def builtin_notifiers(targets: Iterable[Target]) -> Iterator[Notifier]:

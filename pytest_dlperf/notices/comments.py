@@ -9,21 +9,16 @@ import json
 import os
 import re
 from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 from urllib.parse import quote, urlencode
 
 from pytest_dlperf.config.notices import is_address
-from pytest_dlperf.files.ci import GITHUB, GITLAB
-from pytest_dlperf.notices.notice import NoticeError, Notifier
+from pytest_dlperf.files.ci import GITHUB, GITLAB, Forge
+from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
 from pytest_dlperf.notices.posting import RefusedError, call, clipped, host_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pytest_dlperf.files.ci import Forge
-    from pytest_dlperf.notices.notice import Notice
 
 _LONGEST: Final = 60_000
 """Characters; GitHub takes 65,536 of them."""
@@ -39,7 +34,6 @@ class Comments(Notifier):
     def __init__(
         self, kind: str, label: str = "", environment: Mapping[str, str] = os.environ
     ) -> None:
-        """Tell by ``label`` comments of several jobs apart; the CI's variables say where."""
         self.name = kind
         self._label = label
         self._environment = environment

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, TypeAlias
 
 from pytest_dlperf.config.values import NotifyOn
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import Time
 from pytest_dlperf.history.store import History, HistoryError
-from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.results import day_of
+from pytest_dlperf.model.judgement import Note, Verdict
+from pytest_dlperf.model.results import Results, day_of
 from pytest_dlperf.report.session import is_red
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from typing import TypeAlias
-
-    from pytest_dlperf.model.judgement import Note
-    from pytest_dlperf.model.results import Results
-
-    Failing: TypeAlias = set[tuple[str, str, str]]
-    """Cases, metrics and verdicts."""
+Failing: TypeAlias = set[tuple[str, str, str]]
+"""Cases, metrics and verdicts."""
 
 _LAST: Final = """
     SELECT started, name, metric, verdict

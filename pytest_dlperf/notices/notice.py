@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.model.errors import BrokenError, DlperfError
+from pytest_dlperf.report.pieces import Text
+from pytest_dlperf.report.session import Night
 from pytest_dlperf.report.texts import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from pytest_dlperf.report.pieces import Text
-    from pytest_dlperf.report.session import Night
 
 LIMIT_S: Final = 30.0
 """How long all of them have together."""
@@ -35,7 +32,6 @@ class Block(Struct, frozen=True):
     """What belongs to it: a list."""
 
     def __str__(self) -> str:
-        """Return it as plain text."""
         return "\n".join([*map(str, self.lines), *(f"  {line}" for line in self.below)])
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 from urllib.parse import urlsplit, urlunsplit
 
-from pytest_dlperf.notices.notice import Notifier
+from pytest_dlperf.notices.notice import Notice, Notifier
 from pytest_dlperf.notices.posting import call, host_of
-
-if TYPE_CHECKING:
-    from pytest_dlperf.notices.notice import Notice
 
 _MAX_BYTES: Final = 10_000
 """Of a ping's text; such services keep some 10 to 100 kB."""
@@ -20,7 +17,6 @@ class Ping(Notifier):
     """Asks for an address at the end of each whole session, red or green: the night has come."""
 
     def __init__(self, address: str) -> None:
-        """Take the address, which no message shows."""
         self.name = f"ping ({host_of(address)})"
         self._address = address
 
@@ -41,7 +37,6 @@ class Healthchecks(Notifier):
     """
 
     def __init__(self, address: str) -> None:
-        """Take the check's address, which no message shows."""
         self.name = f"healthchecks ({host_of(address)})"
         self._address = address
 

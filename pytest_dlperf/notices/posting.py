@@ -5,15 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from collections.abc import Mapping
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib import error, request
 from urllib.parse import urlsplit
 
 from pytest_dlperf.notices.notice import NoticeError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TIMEOUT_S: Final = 10.0
 _PAUSE_S: Final = 1.0

@@ -6,21 +6,19 @@ import logging
 import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pytest_dlperf.config.notices import NO_APPRISE
+from pytest_dlperf.model.judgement import Explanation
+from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
 from pytest_dlperf.notices.posting import call, clipped, host_of
 from pytest_dlperf.report.case_status import counts, metric_words, worst_first
+from pytest_dlperf.report.session import Night
 from pytest_dlperf.results.file import metric_entry
-
-if TYPE_CHECKING:
-    from pytest_dlperf.model.judgement import Explanation
-    from pytest_dlperf.model.results import CaseResult
-    from pytest_dlperf.report.session import Night
 
 _JSON_FORM: Final = 1
 _JSON_CASES: Final = 200
@@ -34,7 +32,6 @@ class Webhook(Notifier):
     """Posts a notice as JSON to an address."""
 
     def __init__(self, address: str) -> None:
-        """Take the address, which no message shows."""
         self.name = f"json ({host_of(address)})"
         self._address = address
 

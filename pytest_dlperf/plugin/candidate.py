@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +24,6 @@ from pytest_dlperf.plugin.cases import MEASURING, case_of, ending_session
 from pytest_dlperf.plugin.workers import end_with_controller
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from pytest_dlperf.measure.by_launching import LaunchMeasurer
 
 

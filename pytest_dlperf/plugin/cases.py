@@ -5,8 +5,10 @@ Collecting needs this and little else, so it imports nothing that only measuring
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -16,10 +18,6 @@ from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT, Metric
 from pytest_dlperf.report.texts import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-    from typing import Any
-
     from pytest_dlperf.config.systems import System
     from pytest_dlperf.plugin.measuring import Measuring  # noqa: F401 - of a key, in quotes
     from pytest_dlperf.plugin.suite import Suite
@@ -70,7 +68,6 @@ class Parameters:
     """Parameters of tests, with ids and marks; cheap, for there may be ten thousand cases."""
 
     def __init__(self, suite: Suite) -> None:
-        """Make the parameters of single cases."""
         mark = pytest.mark.dlperf
         self._suite = suite
         of_system = {

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -16,27 +19,22 @@ from pytest_dlperf.files.environment import describe_actor, describe_environment
 from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.gate.accepting import withdraw
+from pytest_dlperf.gate.terms import Terms
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.baseline import Acceptance, Baseline
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.results import BaselineChange, Results
+from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.results import BaselineChange, CaseResult, IgnoredLog, Results
+from pytest_dlperf.plugin.workers import SessionStart
 from pytest_dlperf.report.case_status import NOTHING_MEASURED, case_counts
 from pytest_dlperf.report.report import Note
 from pytest_dlperf.report.words import since_words
 from pytest_dlperf.results.file import encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-    from pathlib import Path
-
-    from pytest_dlperf.gate.terms import Terms
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.results import CaseResult, IgnoredLog
     from pytest_dlperf.plugin.records import SessionRecords
     from pytest_dlperf.plugin.suite import Suite
-    from pytest_dlperf.plugin.workers import SessionStart
 
 NOISY_SPREAD: Final = 0.1
 """Coefficient of variation between runs above which a first baseline deserves a second look."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from pytest_dlperf.gate.family import worst_first
-from pytest_dlperf.gate.verdicts import run_gate
+from pytest_dlperf.gate.verdicts import GateResult, run_gate
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import (
     BrokenError,
     DlperfError,
@@ -16,19 +18,14 @@ from pytest_dlperf.model.errors import (
     UsageError,
 )
 from pytest_dlperf.model.judgement import Judgement, Verdict
-from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT
+from pytest_dlperf.model.measurement import Measurement
+from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT, Metric
 from pytest_dlperf.model.results import CaseResult, with_measurements
 from pytest_dlperf.plugin.cases import MEASURING, SUITE, case_of, outcome_of
 from pytest_dlperf.plugin.records import blamed, judged, judged_by_gate
 from pytest_dlperf.report.failure import fact_lines, headline, reason_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_dlperf.gate.verdicts import GateResult
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.plugin.measuring import Measuring
 
 _EXPLAINED_BY_PROBES: Final = (
@@ -124,7 +121,6 @@ class Gate:
     """Judges what a test has measured. Each method fails the test unless the verdict passes."""
 
     def __init__(self, item: pytest.Item) -> None:
-        """Judge by the suite's baselines, and note the verdicts of a test of a case."""
         self._item = item
         self._is_of_case = case_of(item) is not None
 
@@ -198,7 +194,6 @@ class VerdictError(pytest.fail.Exception):  # type: ignore[name-defined, misc] #
     """A verdict that fails its test; the test's report has the details."""
 
     def __init__(self, result: GateResult) -> None:
-        """Name verdict, metric and case in a line."""
         case_id = result.input.case.measurement.case_id
         super().__init__(_in_a_line(result.judgement, case_id), pytrace=False)
         self.result = result

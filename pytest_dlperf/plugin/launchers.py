@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pytest_dlperf.plugin.named import settings_of
 
 if TYPE_CHECKING:
-    import pytest
-
     from pytest_dlperf.config.cluster import Cluster
     from pytest_dlperf.launch.allocations import Allocator
     from pytest_dlperf.launch.launchers import Launcher

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import structs
@@ -19,6 +21,7 @@ from pytest_dlperf.gate.inputs import GateInput, MeasuredCase
 from pytest_dlperf.gate.terms import repeats_for
 from pytest_dlperf.gate.verdicts import decide
 from pytest_dlperf.model.builtin import STEP_TIMES
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import (
     BrokenError,
     CannotMeasureError,
@@ -30,23 +33,18 @@ from pytest_dlperf.model.measurement import (
     Estimator,
     InterleavedRuns,
     Measurement,
+    Repeats,
     RunStatus,
 )
-from pytest_dlperf.model.metric import THROUGHPUT
+from pytest_dlperf.model.metric import THROUGHPUT, Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
     from pytest_dlperf.launch.allocations import Allocator
     from pytest_dlperf.launch.fleet import HostFault
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.measure.by_launching import LaunchMeasurer, RunProgress
     from pytest_dlperf.measure.from_logs import LogMeasurer
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Repeats
-    from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.plugin.suite import Suite
 
 T = TypeVar("T")
@@ -65,7 +63,6 @@ class Measuring:
     """
 
     def __init__(self, suite: Suite, folder: Path | None) -> None:
-        """Measure a suite, by what is set as ``measurer``; processes share ``folder``."""
         self.suite = suite
         self.measurer: LogMeasurer | LaunchMeasurer
         self.launcher: LaunchMeasurer | None = None

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.due import is_due
-from pytest_dlperf.notices.notice import begin_all, lines_of, send_all
+from pytest_dlperf.notices.notice import Notice, Notifier, Outcome, begin_all, lines_of, send_all
 from pytest_dlperf.report.report import Note, fault
+from pytest_dlperf.report.session import Night
 from pytest_dlperf.results.file import encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    import pytest
-
     from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.notices.notice import Notice, Notifier, Outcome
-    from pytest_dlperf.report.session import Night
 
 
 class Notices:
     """The session's notifiers: none of their faults changes a verdict."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        """Collect the notifiers of options and of other plugins."""
         of_others = config.hook.pytest_dlperf_notifiers(config=config)
         self._settings = settings
         self._notifiers: tuple[Notifier, ...] = (

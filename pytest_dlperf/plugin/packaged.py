@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import ModuleType
+from typing import Final
 
 import pytest
 
@@ -24,10 +26,6 @@ from pytest_dlperf.plugin.named import (
     suite_folders,
     systems_directories,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import ModuleType
 
 _SYSTEM_FILE_KEY: Final = re.compile(rb"^(?:framework|extends|cases|launch) *:", re.MULTILINE)
 _HEAD_BYTES: Final = 1 << 16
@@ -62,7 +60,6 @@ class SystemFile(pytest.Module):
         return import_module("pytest_dlperf.suite.test_suite")
 
     def __repr__(self) -> str:
-        """Name the file: the node's own name is that of all."""
         return f"<{type(self).__name__} {self.path.name}>"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, final
@@ -10,33 +11,29 @@ from msgspec.structs import replace
 
 from pytest_dlperf.culprit.journal import found_since
 from pytest_dlperf.files.ci import ci_run_page
-from pytest_dlperf.gate.verdicts import excuse
+from pytest_dlperf.gate.verdicts import GateResult, excuse
 from pytest_dlperf.history.companions import weighed
 from pytest_dlperf.history.explaining import Subject, Tonight, explain
 from pytest_dlperf.history.nights import red_before
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import Series
 from pytest_dlperf.history.store import History, HistoryError
+from pytest_dlperf.model.baseline import Baseline
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.errors import DlperfError
-from pytest_dlperf.model.judgement import Explanation, Judgement, Verdict
+from pytest_dlperf.model.judgement import Companion, Explanation, Judgement, Verdict
+from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.results import (
     CaseResult,
     merge,
     with_measurements,
     with_worse_judgement,
 )
+from pytest_dlperf.plugin.workers import SessionStart
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from pytest_dlperf.gate.verdicts import GateResult
-    from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.judgement import Companion
-    from pytest_dlperf.model.metric import Metric
     from pytest_dlperf.plugin.suite import Suite
-    from pytest_dlperf.plugin.workers import SessionStart
 
 
 _BUSY_S: Final = 0.5
@@ -111,7 +108,6 @@ class Explainer:
     """
 
     def __init__(self, suite: Suite, session_start: SessionStart) -> None:
-        """Open the history at the first judgement to explain."""
         self._suite = suite
         self._start = session_start
         self.fault: str | None = None
@@ -242,7 +238,6 @@ class SessionRecords:
     """Merges what tests report into a result per case."""
 
     def __init__(self) -> None:
-        """Begin without any case."""
         self._cases: dict[str, CaseResult] = {}
         self._lost: set[str] = set()
         self._tests: dict[tuple[Case, str], None] = {}

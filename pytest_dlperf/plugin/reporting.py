@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from pytest_dlperf.files.masking import keep_quiet, unspoken
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
-from pytest_dlperf.model.results import CaseResult
+from pytest_dlperf.model.results import CaseResult, IgnoredLog
 from pytest_dlperf.plugin.cases import MEASURING, case_of, tests_of
 from pytest_dlperf.plugin.finish import finish
 from pytest_dlperf.plugin.fixtures import (
@@ -26,24 +27,19 @@ from pytest_dlperf.plugin.fixtures import (
 from pytest_dlperf.plugin.named import selects_tests
 from pytest_dlperf.plugin.notices import Notices, faults_of
 from pytest_dlperf.plugin.records import Explainer, SessionRecords, excused, failed, judged
+from pytest_dlperf.plugin.workers import SessionStart
 from pytest_dlperf.report.builtin import builtin_reports
 from pytest_dlperf.report.failure import fact_lines, failure_message, why_facts
-from pytest_dlperf.report.report import Note, Reports, TestStatus
-from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.report import Note, Report, Reports, TestStatus
+from pytest_dlperf.report.session import Night, night_of
 from pytest_dlperf.report.terminal import note_lines
 from pytest_dlperf.report.texts import plain
 from pytest_dlperf.report.words import subject
 from pytest_dlperf.results.file import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-
-    from pytest_dlperf.model.results import IgnoredLog
     from pytest_dlperf.plugin.suite import Suite
-    from pytest_dlperf.plugin.workers import SessionStart
     from pytest_dlperf.report.live import LiveReport
-    from pytest_dlperf.report.report import Report
-    from pytest_dlperf.report.session import Night
 
 _TESTS_KEY: Final = "dlperf_tests"
 _DESELECTED_KEY: Final = "dlperf_deselected"
@@ -71,7 +67,6 @@ class Reporting:
         ignored_logs: Sequence[IgnoredLog],
         live: LiveReport | None,
     ) -> None:
-        """Begin without a record; ``live`` shows what happens while a test runs."""
         self._config = config
         self._suite = suite
         self._settings = suite.settings

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_dlperf.config.option_reading import is_any_given
+from pytest_dlperf.config.options import Settings
 from pytest_dlperf.history.schema import fault_of
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.cases import (
@@ -36,7 +39,7 @@ from pytest_dlperf.plugin.named import (
     may_have_suite,
     settings_of,
 )
-from pytest_dlperf.plugin.suite import load_suite
+from pytest_dlperf.plugin.suite import Suite, load_suite
 from pytest_dlperf.plugin.workers import (
     SessionStart,
     WorkerInput,
@@ -47,14 +50,9 @@ from pytest_dlperf.plugin.workers import (
 from pytest_dlperf.report.texts import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from pytest_dlperf.config.options import Settings
     from pytest_dlperf.files.session_folder import SessionFolder
     from pytest_dlperf.logs.tree import LogIndex
     from pytest_dlperf.plugin.measuring import Measuring
-    from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.report.live import LiveReport
 
 
@@ -104,7 +102,6 @@ class DlperfSession:
     """One session's part of the plugin, on a controller as on an xdist worker."""
 
     def __init__(self, config: pytest.Config) -> None:
-        """Begin without a suite: ``open`` reads it."""
         self.mistake: UsageError | None = None
         """Why it could not be opened."""
         self._config = config

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pytest_dlperf.config.cluster import find_cluster, undeclared_systems
+from pytest_dlperf.config.cluster import Cluster, find_cluster, undeclared_systems
+from pytest_dlperf.config.options import Settings
 from pytest_dlperf.config.systems import System, load_systems, system_files
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.shipped import merged_formats
+from pytest_dlperf.model.baseline import Baseline
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.metric import MEMBER
+from pytest_dlperf.model.metric import MEMBER, Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
     from pytest_dlperf.baselines.reading import Baselines
-    from pytest_dlperf.config.cluster import Cluster
-    from pytest_dlperf.config.options import Settings
     from pytest_dlperf.files.session_folder import SessionFolder
-    from pytest_dlperf.formats.log_format import LogFormat
     from pytest_dlperf.gate.terms import Terms
     from pytest_dlperf.logs.tree import LogIndex
-    from pytest_dlperf.model.baseline import Baseline
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.metric import Metric
 
 
 def load_suite(

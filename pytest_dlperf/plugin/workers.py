@@ -7,12 +7,10 @@ import signal
 import threading
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
+import pytest
 from msgspec import Struct, convert, to_builtins
-
-if TYPE_CHECKING:
-    import pytest
 
 LOOK_S: Final = 0.2
 """Seconds between two checks of a worker whether its controller is there."""

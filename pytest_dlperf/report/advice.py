@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import itemgetter
 from shlex import quote
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pytest_dlperf.model.judgement import DifferenceKind, Verdict
+from pytest_dlperf.model.commits import CommitRange
+from pytest_dlperf.model.judgement import Difference, DifferenceKind, Explanation, Verdict
 from pytest_dlperf.model.metric import MEMBER
+from pytest_dlperf.model.results import Results
 from pytest_dlperf.report import words
+from pytest_dlperf.report.entries import Entry
 from pytest_dlperf.report.facts import ACCEPT
 from pytest_dlperf.report.pieces import NOTHING, Text, cases_named, code, phrase, strong, word
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_dlperf.model.commits import CommitRange
-    from pytest_dlperf.model.judgement import Difference, Explanation
-    from pytest_dlperf.model.results import Results
-    from pytest_dlperf.report.entries import Entry
 
 _OF_LAUNCH: Final = (DifferenceKind.COMMAND, DifferenceKind.ENVIRONMENT, DifferenceKind.LAUNCH)
 _NOT_SETTABLE: Final = (DifferenceKind.MACHINE, DifferenceKind.HOSTS)

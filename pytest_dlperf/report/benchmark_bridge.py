@@ -8,20 +8,17 @@ one of them fails the session; its results are kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.measurement import Measurement
 from pytest_dlperf.model.metric import THROUGHPUT
+from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.report.report import Note, Report
+from pytest_dlperf.report.session import Night
 from pytest_dlperf.results.file import metric_entry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.results import CaseResult
-    from pytest_dlperf.report.session import Night
 
 _ASKING: Final = ("json", "save", "autosave", "compare", "compare_fail", "histogram")
 """Options of pytest-benchmark, ``--benchmark-`` before each, that want benchmarks of a session."""
@@ -34,7 +31,6 @@ class BenchmarkBridge(Report):
     needs_tests = False  # it would warn that there is nothing to save
 
     def __init__(self, config: Any) -> None:
-        """Take pytest's configuration."""
         self._config = config
 
     def write(self, night: Night) -> Iterator[Note]:

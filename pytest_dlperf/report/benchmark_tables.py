@@ -7,24 +7,20 @@ Below the folder: ``<system>.md`` with the table and the logs of each training, 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
 
 from msgspec import Struct
 
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.model import numbers, statistics
-from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Measurement
 from pytest_dlperf.model.metric import THROUGHPUT
+from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.report.figures import by_training
 from pytest_dlperf.report.markdown_text import fenced, inline, table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.results import CaseResult, Results
 
 _BY_NODE: Final = frozenset(("ngc_pytorch", "pytorch"))
 """Frameworks whose original tables give devices by node, and the batch."""

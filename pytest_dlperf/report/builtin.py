@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
 
+from pytest_dlperf.config.options import Settings
 from pytest_dlperf.report.report import FileReport, Note, Report
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-    from pytest_dlperf.config.options import Settings
-    from pytest_dlperf.report.session import Night
+from pytest_dlperf.report.session import Night
 
 
 def builtin_reports(config: Any, settings: Settings) -> Iterator[Report]:
@@ -55,7 +52,6 @@ class HistoryReport(Report):
     is_required = False
 
     def __init__(self, file: Path) -> None:
-        """Take the database."""
         self._file = file
 
     def write(self, night: Night) -> Iterator[Note]:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import Measurement
+from pytest_dlperf.model.results import CaseResult, MetricResult
 from pytest_dlperf.report import words
 from pytest_dlperf.report.case_status import metric_words
-from pytest_dlperf.report.facts import Weight, case_facts, is_not_good
+from pytest_dlperf.report.facts import Fact, Weight, case_facts, is_not_good
 from pytest_dlperf.report.families import in_short
 from pytest_dlperf.report.figures import lost, metric_cells, with_unit
 from pytest_dlperf.report.pieces import Listing, Text, case, code, number, phrase, word
 from pytest_dlperf.report.runs import RUNS_LISTED, runs_text
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.results import CaseResult, MetricResult
-    from pytest_dlperf.report.facts import Fact
 
 _NOTES: Final = ("compared", "note")
 """Facts that only a row with runs has room for."""

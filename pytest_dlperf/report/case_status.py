@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.model.judgement import Judgement, PastNight, Verdict
+from pytest_dlperf.model.results import CaseResult, MetricResult, parse_time
 from pytest_dlperf.report import texts
 from pytest_dlperf.report.figures import lost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_dlperf.model.judgement import Judgement, PastNight
-    from pytest_dlperf.model.results import CaseResult, MetricResult
-
 
 NOTHING_MEASURED: Final = "nothing was measured"
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.report import texts
@@ -13,19 +14,13 @@ from pytest_dlperf.report.words import difference_name, side_values
 from pytest_dlperf.results.comparison import (
     DECIMALS,
     MIN_RUNS,
+    ComparedCase,
+    ComparedMetric,
+    Comparison,
     Conclusion,
+    Side,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pytest_dlperf.results.comparison import (
-        ComparedCase,
-        ComparedMetric,
-        Comparison,
-        Side,
-    )
-    from pytest_dlperf.results.shared_differences import SharedDifference
+from pytest_dlperf.results.shared_differences import SharedDifference
 
 SHOWN: Final = 10
 """Worse cases that are named above the table, which has all of them."""

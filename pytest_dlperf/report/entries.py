@@ -5,13 +5,22 @@ An entry says only what all its cases share, and of what some of them have, how 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
+from pytest_dlperf.history.case_history import Drifting
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.judgement import DifferenceKind, Verdict
+from pytest_dlperf.model.judgement import (
+    Difference,
+    DifferenceKind,
+    Explanation,
+    Judgement,
+    Verdict,
+)
+from pytest_dlperf.model.results import CaseResult, MetricResult
 from pytest_dlperf.report import texts, words
 from pytest_dlperf.report.case_status import decisive_metric, worst_first
 from pytest_dlperf.report.facts import NUMBERS, Fact, Weight, facts, merged
@@ -19,13 +28,6 @@ from pytest_dlperf.report.families import in_short
 from pytest_dlperf.report.figures import alike, difference_percent
 from pytest_dlperf.report.history_words import drifts_text
 from pytest_dlperf.report.pieces import NOTHING, Text, cases_named, join, number, phrase, strong
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pytest_dlperf.history.case_history import Drifting
-    from pytest_dlperf.model.judgement import Difference, Explanation, Judgement
-    from pytest_dlperf.model.results import CaseResult, MetricResult
 
 CASES_NAMED: Final = 3
 """Cases that a line names; the others are counted."""

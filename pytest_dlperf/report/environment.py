@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_dlperf.model.numbers import ABSENT, percent_range
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pytest_dlperf.model.results import CaseResult, Results
+from pytest_dlperf.model.results import CaseResult, Results
 
 
 def session_facts(results: Results) -> list[tuple[str, str]]:

@@ -5,25 +5,21 @@ A form takes the facts that it has room for by their weight, and writes each in 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
+from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.results import CaseResult, MetricResult
 from pytest_dlperf.model.statistics import difference_percent
 from pytest_dlperf.report import texts, words
 from pytest_dlperf.report.families import in_short
 from pytest_dlperf.report.figures import rule_view
 from pytest_dlperf.report.pieces import NOTHING, Text, code, join, number, phrase, word
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from pytest_dlperf.model.judgement import Decision, Judgement
-    from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.results import CaseResult, MetricResult
 
 ACCEPT: Final = "--dlperf-update-baselines --dlperf-reason 'TEXT'"
 NUMBERS: Final = ("measured", "reference")

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_dlperf.gate.inputs import MeasuredCase
+from pytest_dlperf.gate.verdicts import GateResult
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.judgement import DifferenceKind
+from pytest_dlperf.model.judgement import DifferenceKind, Explanation, Judgement
+from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.results import MetricResult
 from pytest_dlperf.model.statistics import difference_percent
 from pytest_dlperf.report import texts, words
 from pytest_dlperf.report.facts import Fact, Weight, facts
 from pytest_dlperf.report.pieces import Text, code, join, number, phrase, word
-from pytest_dlperf.report.runs import RUNS_LISTED, interleaved_arms, runs_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pytest_dlperf.gate.inputs import MeasuredCase
-    from pytest_dlperf.gate.verdicts import GateResult
-    from pytest_dlperf.model.judgement import Explanation, Judgement
-    from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.report.runs import RunsText
+from pytest_dlperf.report.runs import RUNS_LISTED, RunsText, interleaved_arms, runs_text
 
 TEXTS_SHOWN: Final = 5
 """Texts of a fact that a message lists; the results file has all of them."""
@@ -51,7 +46,6 @@ class FailureText:
     def __init__(
         self, text: str, location: tuple[str, int | None, str], judgement: Judgement | None = None
     ) -> None:
-        """Keep the text; ``location`` is the test's: file, line from 0 on, and name."""
         self.gist = "" if judgement is None else words.moved(judgement) or judgement.verdict.value
         """How far the number has moved, or the verdict: what has room before a test's name."""
         # A log's lines stand in it, and a line may be a command to what runs the session.
@@ -60,7 +54,6 @@ class FailureText:
         self.reprcrash = _Crash(path, (line or 0) + 1, text.partition("\n")[0])
 
     def __str__(self) -> str:
-        """Return the whole message."""
         return self._text
 
     def toterminal(self, writer: Any) -> None:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.metric import MEMBER
+from pytest_dlperf.model.metric import MEMBER, Metric
+from pytest_dlperf.model.results import CaseResult, MetricResult
 from pytest_dlperf.report.case_status import word_of
 from pytest_dlperf.report.figures import lost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.results import CaseResult, MetricResult
 
 NAMES_SHOWN: Final = 3
 """Names of a family that a report tells, the worst; its table has all."""

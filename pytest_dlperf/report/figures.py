@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.case import SINGLE_DEVICE
-from pytest_dlperf.model.metric import Better
+from pytest_dlperf.model.case import SINGLE_DEVICE, Case
+from pytest_dlperf.model.judgement import Judgement
+from pytest_dlperf.model.measurement import Measurement
+from pytest_dlperf.model.metric import Better, Metric
+from pytest_dlperf.model.results import BaselineChange, CaseResult
 from pytest_dlperf.report import texts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.results import BaselineChange, CaseResult
 
 CHANGE_HEADINGS: Final = ("case", "metric", "unit", "old", "new", "diff", "by", "why")
 FIGURES: Final = (

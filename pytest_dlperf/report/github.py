@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
 
 from pytest_dlperf.files.writing import open_regular
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.report import texts
 from pytest_dlperf.report.case_rows import case_title, gaps
 from pytest_dlperf.report.case_status import worst_first
@@ -14,13 +17,7 @@ from pytest_dlperf.report.entries import TEXTS_SHOWN
 from pytest_dlperf.report.facts import Weight, case_facts
 from pytest_dlperf.report.markdown import markdown_page
 from pytest_dlperf.report.report import Line, Note, Report
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.model.results import CaseResult, Results
-    from pytest_dlperf.report.session import Night
+from pytest_dlperf.report.session import Night
 
 SUMMARY_BYTES: Final = 1_000_000
 """Bytes of a step's summary that are used. GitHub shows none at all above 1 MiB, and what follows
@@ -40,7 +37,6 @@ class StepSummary(Report):
     is_required = False
 
     def __init__(self, file: Path) -> None:
-        """Take the file that ``GITHUB_STEP_SUMMARY`` names."""
         self._file = file
 
     def write(self, night: Night) -> Iterator[Note]:

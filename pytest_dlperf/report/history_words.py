@@ -5,28 +5,24 @@ Texts may quote results files: the caller that prints them escapes them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pytest_dlperf.history.case_history import Drifting, Histories
+from pytest_dlperf.history.series import (
+    AcceptedChange,
+    CaseHistory,
+    ChangePoint,
+    Drift,
+    OtherMachine,
+)
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.metric import MEMBER
-from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.model.results import CaseResult, parse_time
 from pytest_dlperf.report import texts
 from pytest_dlperf.report.pieces import NOTHING, Text, case, join, number, phrase
 from pytest_dlperf.report.words import short_commit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from pytest_dlperf.history.case_history import Drifting, Histories
-    from pytest_dlperf.history.series import (
-        AcceptedChange,
-        CaseHistory,
-        ChangePoint,
-        Drift,
-        OtherMachine,
-    )
-    from pytest_dlperf.model.results import CaseResult
 
 _RECENT_DAYS: Final = 30
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
+from pytest_dlperf.model.measurement import Measurement
+from pytest_dlperf.model.results import CaseResult, MetricResult
 from pytest_dlperf.report import texts
 from pytest_dlperf.report.figures import decisive
 from pytest_dlperf.report.report import Report
 from pytest_dlperf.results.file import metric_entry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.results import CaseResult, MetricResult
 
 
 class JUnitReport(Report):
@@ -22,7 +19,6 @@ class JUnitReport(Report):
     name = "JUnit properties"
 
     def __init__(self, cluster: str) -> None:
-        """Take the cluster's name, which stands with each test."""
         self._cluster = cluster
 
     def properties(self, result: CaseResult, metric: str) -> Iterator[tuple[str, str]]:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any, Final, final
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Final, final
 
+from pytest_dlperf.measure.by_launching import RunProgress
 from pytest_dlperf.model import numbers
 from pytest_dlperf.report import texts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from pytest_dlperf.measure.by_launching import RunProgress
 
 _CLEAR: Final = "\033[K"
 
@@ -50,7 +47,6 @@ class LiveReport:
         *,
         has_terminal: bool,
     ) -> None:
-        """Print in blocks without capture, which give pytest's reporter if there is one."""
         self._terminal = uncaptured if has_terminal else None
         self._uncaptured = uncaptured
         self._who = who

@@ -5,20 +5,22 @@ For GitHub's summary of a step, for a comment or a mail: the tables read in plai
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.model.results import CaseResult
+from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.report import texts
-from pytest_dlperf.report.case_rows import case_title, gaps, judged_rows
+from pytest_dlperf.report.case_rows import Row, case_title, gaps, judged_rows
 from pytest_dlperf.report.case_status import counts, metric_words, worst_first
+from pytest_dlperf.report.entries import Entry
 from pytest_dlperf.report.environment import environment_facts, session_facts
 from pytest_dlperf.report.facts import NUMBERS, case_facts
-from pytest_dlperf.report.families import families_of, in_short
+from pytest_dlperf.report.families import Family, families_of, in_short
 from pytest_dlperf.report.figures import (
     CHANGE_HEADINGS,
     by_training,
@@ -38,25 +40,13 @@ from pytest_dlperf.report.markdown_text import (
     rendered,
     table,
 )
-from pytest_dlperf.report.pieces import join, phrase, strong
+from pytest_dlperf.report.pieces import Text, join, phrase, strong
 from pytest_dlperf.report.remarks import absences
-from pytest_dlperf.report.runs import measurements_of, runs_text
+from pytest_dlperf.report.runs import RunsText, RunText, measurements_of, runs_text
+from pytest_dlperf.report.session import Night
 from pytest_dlperf.results.comparison import measured_facts
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import TypeAlias
-
-    from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.results import Results
-    from pytest_dlperf.report.case_rows import Row
-    from pytest_dlperf.report.entries import Entry
-    from pytest_dlperf.report.families import Family
-    from pytest_dlperf.report.pieces import Text
-    from pytest_dlperf.report.runs import RunsText, RunText
-    from pytest_dlperf.report.session import Night
-
-    Cells: TypeAlias = Sequence[str]
+Cells: TypeAlias = Sequence[str]
 
 LINES_SHOWN: Final = 20
 """Left-out logs that the page lists, and reasons for which cases were not measured."""

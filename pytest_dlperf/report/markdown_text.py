@@ -8,16 +8,12 @@ link or a mention, nor end the cell, list or block that it stands in: ``inline``
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from pytest_dlperf.report import texts
-from pytest_dlperf.report.pieces import Role
+from pytest_dlperf.report.pieces import Piece, Role, Text
 from pytest_dlperf.report.tables import padded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_dlperf.report.pieces import Piece, Text
 
 LONGEST: Final = 1000
 """Characters of one text that are shown."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pytest_dlperf.files.masking import hide, hide_variables, hide_words
+from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from pytest_dlperf.launch.plan import NodeCommand
-    from pytest_dlperf.model.case import Case
 
 _OPERATORS: Final = frozenset(("and", "or", "not"))
 _SHOWN: Final = 3

@@ -6,15 +6,13 @@ much escaping, never too little.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum, unique
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.report import texts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @unique
@@ -49,11 +47,9 @@ class Text(Struct, frozen=True):
     pieces: tuple[Piece, ...] = ()
 
     def __str__(self) -> str:
-        """Return the line for a terminal: nothing in it can be obeyed."""
         return texts.printable("".join(piece.text for piece in self.pieces))
 
     def __bool__(self) -> bool:
-        """Whether it says anything."""
         return any(piece.text for piece in self.pieces)
 
     def cut(self, room: int) -> Text:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import SINGLE_DEVICE, Topology
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import SPEEDUP, Source
+from pytest_dlperf.model.results import CaseResult, IgnoredLog
 from pytest_dlperf.report import texts
 from pytest_dlperf.report.figures import alike, by_training, scaling_of
 from pytest_dlperf.report.pieces import Listing, Text, cases_named, join, number, phrase, strong
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from pytest_dlperf.model.results import CaseResult, IgnoredLog
 
 IGNORED_SHOWN: Final = 20
 """Left-out logs that are listed; the results file has all of them."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from pytest_dlperf.model.errors import DlperfError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pytest_dlperf.model.results import CaseResult
-    from pytest_dlperf.report.session import Night
+from pytest_dlperf.model.results import CaseResult
+from pytest_dlperf.report.session import Night
 
 
 class Note(Struct, frozen=True):
@@ -96,7 +92,6 @@ class FileReport(Report):
     needs_tests = False
 
     def __init__(self, place: Path) -> None:
-        """Take the file or folder that the user named."""
         self.place = place
 
     def text(self, night: Night) -> str:
@@ -126,7 +121,6 @@ class Reports:
     """
 
     def __init__(self, reports: Iterable[Report], notes: list[Note]) -> None:
-        """Take the reports; ``notes``, what the session tells at its end, grows."""
         self._reports = tuple(reports)
         self._notes = notes
         self._noted: set[tuple[Report, str]] = set()

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, RunStatus, Samples
+from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.report import texts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, Samples
-    from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.results import CaseResult
 
 RUNS_LISTED: Final = 20
 """Runs of a measurement that a terminal lists; of logs that exist there may be thousands."""

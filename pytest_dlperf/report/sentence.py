@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.metric import Source
+from pytest_dlperf.model.metric import Metric, Source
+from pytest_dlperf.model.results import CaseResult, MetricResult, Results
 from pytest_dlperf.report import words
 from pytest_dlperf.report.case_status import (
     NOTHING_MEASURED,
@@ -16,12 +18,6 @@ from pytest_dlperf.report.case_status import (
 )
 from pytest_dlperf.report.figures import difference_percent, lost
 from pytest_dlperf.report.pieces import Text, join, number, phrase, word
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.results import CaseResult, MetricResult, Results
 
 _ONE_AND_MORE: Final = {
     Verdict.FAILED: ("failed", "failed"),

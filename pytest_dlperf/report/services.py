@@ -5,20 +5,15 @@ Both leave out the number of what did not run whole: a chart would show it as an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.results import parse_time
+from pytest_dlperf.model.results import Results, parse_time
 from pytest_dlperf.report.texts import printable
-from pytest_dlperf.results.file import results_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pytest_dlperf.model.results import Results
-    from pytest_dlperf.results.file import CaseEntry, ResultsFile
+from pytest_dlperf.results.file import CaseEntry, ResultsFile, results_file
 
 
 class SessionNumber(Struct, frozen=True, kw_only=True):

@@ -5,18 +5,22 @@ Every sentence is a ``Text``; what a renderer sorts, cuts or colours by stands b
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_dlperf.history.case_history import Drifting, Past
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.report import history_words, texts, words
 from pytest_dlperf.report.advice import advice_of
 from pytest_dlperf.report.case_status import recovered_from, worst_first
-from pytest_dlperf.report.entries import AGES, CASES_NAMED, UNDATED, entries_of
+from pytest_dlperf.report.entries import AGES, CASES_NAMED, UNDATED, Entry, entries_of
 from pytest_dlperf.report.figures import alike
 from pytest_dlperf.report.pieces import (
     NOTHING,
@@ -29,15 +33,6 @@ from pytest_dlperf.report.pieces import (
 )
 from pytest_dlperf.report.remarks import suspicion_lines
 from pytest_dlperf.report.sentence import sentence_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.history.case_history import Drifting, Past
-    from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.results import CaseResult, Results
-    from pytest_dlperf.report.entries import Entry
 
 _ABSENT: Final = (Verdict.NOT_JUDGED, Verdict.NOT_MEASURED, Verdict.SKIPPED)
 

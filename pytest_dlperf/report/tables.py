@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from pytest_dlperf.report.texts import columns, inert
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 GAP: Final = "  "
 """What stands between two columns."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import MEMBER
+from pytest_dlperf.model.results import CaseResult, IgnoredLog
 from pytest_dlperf.report import texts
-from pytest_dlperf.report.case_rows import case_rows, has_failure, row_facts, row_runs
+from pytest_dlperf.report.case_rows import Row, case_rows, has_failure, row_facts, row_runs
 from pytest_dlperf.report.case_status import case_counts, worst_first
+from pytest_dlperf.report.facts import Fact
 from pytest_dlperf.report.failure import LABEL
 from pytest_dlperf.report.figures import (
     CHANGE_HEADINGS,
@@ -29,18 +32,9 @@ from pytest_dlperf.report.remarks import (
     scaling,
     suspicion_lines,
 )
-from pytest_dlperf.report.report import Line, Report
+from pytest_dlperf.report.report import Line, Note, Report, TestStatus
+from pytest_dlperf.report.session import Night
 from pytest_dlperf.report.tables import aligned, listed, stacked, wrapped
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pytest_dlperf.model.judgement import Judgement
-    from pytest_dlperf.model.results import CaseResult, IgnoredLog
-    from pytest_dlperf.report.case_rows import Row
-    from pytest_dlperf.report.facts import Fact
-    from pytest_dlperf.report.report import Note, TestStatus
-    from pytest_dlperf.report.session import Night
 
 LETTERS: Final = {
     Verdict.IMPROVED: "+",
@@ -72,7 +66,6 @@ class TerminalReport(Report):
     name = "summary"
 
     def __init__(self, config: Any, *, strict: bool) -> None:
-        """Take pytest's configuration, which knows the terminal."""
         self._config = config
         self._strict = strict
 

@@ -7,14 +7,25 @@ are those of the session's time zone. Texts come in pieces, which renderers esca
 from __future__ import annotations
 
 import re
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, timedelta
+from typing import Final
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.commits import SUITE, news_of
 from pytest_dlperf.model.differences import ABSENT
-from pytest_dlperf.model.judgement import DifferenceKind, Verdict
-from pytest_dlperf.model.results import day_of, parse_time
+from pytest_dlperf.model.judgement import (
+    Companion,
+    Difference,
+    DifferenceKind,
+    Explanation,
+    Judgement,
+    Note,
+    PastNight,
+    Verdict,
+)
+from pytest_dlperf.model.results import CaseResult, day_of, parse_time
 from pytest_dlperf.report import texts
 from pytest_dlperf.report.case_status import decisive_metric
 from pytest_dlperf.report.figures import difference_percent, lost
@@ -29,21 +40,6 @@ from pytest_dlperf.report.pieces import (
     strong,
     word,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from datetime import date
-
-    from pytest_dlperf.model.baseline import Acceptance
-    from pytest_dlperf.model.judgement import (
-        Companion,
-        Difference,
-        Explanation,
-        Judgement,
-        Note,
-        PastNight,
-    )
-    from pytest_dlperf.model.results import CaseResult
 
 COMMITS_SHOWN: Final = 5
 """Commits of one checkout that are listed; the others are counted."""

@@ -7,8 +7,9 @@ do, a quarter of all cases looks better or worse with no change: a gate on it ne
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -21,16 +22,10 @@ from pytest_dlperf.gate.noise import (
 )
 from pytest_dlperf.model.builtin import PER_DEVICE
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.metric import THROUGHPUT, Source
+from pytest_dlperf.model.metric import THROUGHPUT, Better, Metric, Source
 from pytest_dlperf.model.numbers import named
-from pytest_dlperf.results.shared_differences import shared_differences
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from pytest_dlperf.model.metric import Better, Metric
-    from pytest_dlperf.model.results import CaseResult, Results
-    from pytest_dlperf.results.shared_differences import SharedDifference
+from pytest_dlperf.model.results import CaseResult, Results
+from pytest_dlperf.results.shared_differences import SharedDifference, shared_differences
 
 MIN_RUNS: Final = 3
 """Runs on either side that an interval needs: fewer do not show how much they differ."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, convert, field, to_builtins
@@ -16,14 +17,8 @@ from msgspec.structs import asdict
 from pytest_dlperf.files.writing import open_regular, write_whole
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.metric import Better
+from pytest_dlperf.model.metric import Better, Metric
 from pytest_dlperf.model.results import CaseResult, MetricResult, Results, parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pytest_dlperf.model.metric import Metric
 
 T = TypeVar("T")
 

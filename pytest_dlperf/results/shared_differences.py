@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from msgspec import Struct
 
 from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
 from pytest_dlperf.model.judgement import Difference, DifferenceKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from pytest_dlperf.model.measurement import Fingerprint
-    from pytest_dlperf.model.results import CaseResult, Results
+from pytest_dlperf.model.measurement import Fingerprint
+from pytest_dlperf.model.results import CaseResult, Results
 
 MAX_VALUE_PAIRS: Final = 3
 """Pairs of values of one thing that have rows of their own; more share one row."""

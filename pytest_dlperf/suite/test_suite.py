@@ -7,14 +7,14 @@ pytest collects these tests where a folder of system files was named, and by the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Measurement
+from pytest_dlperf.model.metric import Metric
 
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Measurement
-    from pytest_dlperf.model.metric import Metric
+if TYPE_CHECKING:
     from pytest_dlperf.plugin.fixtures import Gate
 
 

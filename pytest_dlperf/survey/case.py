@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
+from pytest_dlperf.config.systems import System
 from pytest_dlperf.formats.facts import CASE_FACTS
-from pytest_dlperf.formats.log_format import Ranks
+from pytest_dlperf.formats.log_format import LogFormat, Ranks
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.work import Layout, Work, counts_tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pytest_dlperf.config.systems import System
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.survey.head import FoundFact, StepsOfLog
-
+from pytest_dlperf.survey.head import FoundFact, StepsOfLog
 
 _USUAL_DEVICES: Final = 8
 """Devices of a node, where there are more than these and nothing says how many."""

@@ -6,8 +6,9 @@ import math
 import re
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -15,17 +16,12 @@ from pytest_dlperf.config.extends import comment_of
 from pytest_dlperf.config.launch_keys import STARTS
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.survey.case import UNSAID_BY_LOG
-from pytest_dlperf.survey.first_system import FirstSystem, ShippedSystem, window_keys
+from pytest_dlperf.survey.first_system import FirstSystem, ShippedSystem, Starter, window_keys
+from pytest_dlperf.survey.identify import Identification
 from pytest_dlperf.survey.machine import Machine, is_installed
+from pytest_dlperf.survey.own_command import OwnCommand
+from pytest_dlperf.survey.probe_output import ProbeOutput
 from pytest_dlperf.survey.script import PROGRAMS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_dlperf.survey.first_system import Starter
-    from pytest_dlperf.survey.identify import Identification
-    from pytest_dlperf.survey.own_command import OwnCommand
-    from pytest_dlperf.survey.probe_output import ProbeOutput
 
 PRINTED_BY_US: Final = ("torchrun", "huggingface", "lightning", "accelerate", "deepspeed")
 """Systems of any script: what it prints is added, and its arguments are its own."""

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.formats.facts import PRECISION_NAMES
+from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.meanings import vocabulary
 from pytest_dlperf.model.statistics import CLEAR_FALL, fall
-from pytest_dlperf.survey.line_clusters import named_numbers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.survey.line_clusters import Column, LineCluster
+from pytest_dlperf.survey.line_clusters import Column, LineCluster, named_numbers
 
 _META: Final = re.compile(r"([.^$*+?{}\[\]()|\\])")
 _MIN_FALLING: Final = 4

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_dlperf.model.case import Topology
-    from pytest_dlperf.model.measurement import Window
-    from pytest_dlperf.model.work import Work
+from pytest_dlperf.model.case import Topology
+from pytest_dlperf.model.measurement import Window
+from pytest_dlperf.model.work import Work
 
 _BARE: Final = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_./-]*")
 _WORDS: Final = ("true", "false", "yes", "no", "on", "off", "null", "none", "y", "n", "nan", "inf")

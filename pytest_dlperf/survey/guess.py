@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.formats.meanings import trainers_in, vocabulary
+from pytest_dlperf.formats.meanings import Number, trainers_in, vocabulary
 from pytest_dlperf.logs.mean_since_start import step_behind_mean
 from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
 from pytest_dlperf.survey.expressions import record_of
-from pytest_dlperf.survey.line_clusters import SAMPLES, Column, name_of, unit_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pytest_dlperf.formats.meanings import Number
-    from pytest_dlperf.survey.line_clusters import LineCluster
+from pytest_dlperf.survey.line_clusters import SAMPLES, Column, LineCluster, name_of, unit_of
 
 _STEP_NAMES: Final[Mapping[str, int]] = {
     "global_step": 10,

@@ -7,33 +7,26 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.formats.contract import BrokenContractError
-from pytest_dlperf.formats.log_format import Ranks
-from pytest_dlperf.formats.meanings import known_trainer
+from pytest_dlperf.formats.expressions import Expression
+from pytest_dlperf.formats.facts import Fact
+from pytest_dlperf.formats.log_format import LogFormat, Ranks
+from pytest_dlperf.formats.meanings import Trainer, known_trainer
 from pytest_dlperf.logs.fact_check import tail
-from pytest_dlperf.logs.lines import LogFile, blocks, line_number
-from pytest_dlperf.logs.records import RecordFinder
+from pytest_dlperf.logs.lines import Block, LogFile, blocks, line_number
+from pytest_dlperf.logs.records import Record, RecordFinder
 from pytest_dlperf.logs.tracks import Gaps
 from pytest_dlperf.survey.line_clusters import LineClusters, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from pytest_dlperf.formats.expressions import Expression
-    from pytest_dlperf.formats.facts import Fact
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.formats.meanings import Trainer
-    from pytest_dlperf.logs.lines import Block
-    from pytest_dlperf.logs.records import Record
 
 REACH: Final = 8 * 1024 * 1024
 """Bytes of the head in which steps are looked for."""

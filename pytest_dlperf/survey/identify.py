@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.config.extends import comment_of, shipped_systems
-from pytest_dlperf.config.systems import system_of_text
+from pytest_dlperf.config.systems import System, system_of_text
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.facts import CASE_FACTS
-from pytest_dlperf.formats.log_format import Ranks
-from pytest_dlperf.formats.meanings import trainers_in
+from pytest_dlperf.formats.log_format import LogFormat, Ranks
+from pytest_dlperf.formats.meanings import Trainer, trainers_in
 from pytest_dlperf.logs.cross_check import CrossCheck, cross_check
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.work import StepsIn, Timing, Work
 from pytest_dlperf.survey.case import case_of, known_of
-from pytest_dlperf.survey.expressions import metric_records, stated_facts, with_stamp
+from pytest_dlperf.survey.expressions import StatedFact, metric_records, stated_facts, with_stamp
 from pytest_dlperf.survey.first_system import Form, ShippedSystem, Starter
-from pytest_dlperf.survey.guess import guess_of_table, guesses
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from pytest_dlperf.config.systems import System
-    from pytest_dlperf.formats.log_format import LogFormat
-    from pytest_dlperf.formats.meanings import Trainer
-    from pytest_dlperf.survey.expressions import StatedFact
-    from pytest_dlperf.survey.guess import Guess
-    from pytest_dlperf.survey.head import FoundFact, HeadOfLog, StepsOfLog
+from pytest_dlperf.survey.guess import Guess, guess_of_table, guesses
+from pytest_dlperf.survey.head import FoundFact, HeadOfLog, StepsOfLog
 
 _USUAL_WARMUP: Final = 20
 _USUAL_STEPS: Final = 100

@@ -7,15 +7,13 @@ of an unknown format.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.logs.lines import LINE_ENDS, without_colours
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 SAMPLES: Final = 400
 """Lines that are kept of those that look alike."""
@@ -132,7 +130,6 @@ class LineClusters:
     """All lines of a piece of a log, by what they look like."""
 
     def __init__(self) -> None:
-        """Begin without a line."""
         self._kinds: dict[bytes, LineCluster] = {}
 
     def take(self, text: bytes) -> None:

@@ -7,16 +7,14 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.node.accelerators import AcceleratorQuery
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _QUERY_LIMIT_S: Final = 10.0
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Container, Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.formats.meanings import vocabulary
 from pytest_dlperf.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
-
 
 _SHELL: Final = re.compile(r"[|&;<>`]|\$\(")
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)

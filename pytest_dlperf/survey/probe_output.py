@@ -7,29 +7,25 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.config.extends import comment_of, is_trainer, shipped_systems
-from pytest_dlperf.config.systems import system_of_text
+from pytest_dlperf.config.systems import System, system_of_text
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.run_numbers import RunNumbers
 from pytest_dlperf.model.measurement import Run, RunStatus, with_members
+from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.survey.expressions import last_words, literal
 from pytest_dlperf.survey.first_system import FirstSystem
+from pytest_dlperf.survey.head import HeadOfLog
 from pytest_dlperf.survey.line_clusters import named_numbers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_dlperf.config.systems import System
-    from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.survey.head import HeadOfLog
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 """A longer output is that of something else."""

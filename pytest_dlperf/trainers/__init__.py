@@ -18,7 +18,6 @@ __all__ = ["AccelerateSteps", "DeepSpeedSteps", "HuggingFaceSteps", "LightningSt
 
 
 def __getattr__(name: str) -> Any:
-    """Take a name of ``steps``."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pytest_dlperf.trainers import steps

@@ -61,7 +61,6 @@ class BasicBlock(nn.Module):
     """Two 3x3 convolutions and what goes around them."""
 
     def __init__(self, channels_in: int, channels: int, stride: int) -> None:
-        """Build the block; a stride above 1, in the first convolution, shrinks the image."""
         super().__init__()
         self.residual = nn.Sequential(
             nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False),

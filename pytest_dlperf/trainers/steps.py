@@ -294,7 +294,6 @@ def _huggingface() -> type:
         prints_steps = True
 
         def __init__(self, trainer: Any = None, **facts: Any) -> None:
-            """Be ready for the training; ``facts`` are what ``StepLog`` takes."""
             self._trainer = trainer
             self._log = StepLog(**facts)
             self._has_losses, self._begun_at = False, 0
@@ -354,7 +353,6 @@ def _lightning() -> type:
         prints_steps = True
 
         def __init__(self, **facts: Any) -> None:
-            """Be ready for the training; ``facts`` are what ``StepLog`` takes."""
             self._log = StepLog(**facts)
             self._last = self._batch = 0
 
@@ -390,7 +388,6 @@ class AccelerateSteps:
     """Prints the steps of the first optimizer that an Accelerator has prepared by now."""
 
     def __init__(self, accelerator: Any, **facts: Any) -> None:
-        """Print from now on; ``facts`` are what ``StepLog`` takes."""
         state = accelerator.gradient_state
         facts.setdefault("world_size", accelerator.num_processes)
         mixed = accelerator.mixed_precision
@@ -416,7 +413,6 @@ class DeepSpeedSteps:
     """Prints the steps of a DeepSpeed engine: ``DeepSpeedSteps(engine)``."""
 
     def __init__(self, engine: Any, **facts: Any) -> None:
-        """Print from now on; ``facts`` are what ``StepLog`` takes."""
         facts.setdefault("global_batch", engine.train_batch_size())
         half = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else None
         mixes = getattr(engine, "torch_autocast_enabled", bool)()
@@ -442,7 +438,6 @@ _MADE = {"HuggingFaceSteps": _huggingface, "LightningSteps": _lightning}
 
 
 def __getattr__(name: str) -> type:
-    """Make a callback when it is asked for: its base class is the trainer's."""
     if name not in _MADE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     made = globals()[name] = _MADE[name]()

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
+from pytest_dlperf.history.series import CaseHistory
 from pytest_dlperf.measure.ending import last_lines, last_words
-from pytest_dlperf.model.measurement import RunStatus
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Run, RunStatus
+from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.report.case_rows import gaps
-from pytest_dlperf.report.facts import Weight, case_facts
+from pytest_dlperf.report.facts import Fact, Weight, case_facts
 from pytest_dlperf.report.html.drawing import Badge, badge_of
 from pytest_dlperf.report.html.family_view import FamilyView, family_views
 from pytest_dlperf.report.html.metric_view import MetricView, metric_views
+from pytest_dlperf.report.pieces import Text
 from pytest_dlperf.report.runs import RunsText, arms_of, broken_runs, runs_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_dlperf.history.series import CaseHistory
-    from pytest_dlperf.model.case import Case
-    from pytest_dlperf.model.measurement import Run
-    from pytest_dlperf.model.results import CaseResult, Results
-    from pytest_dlperf.report.facts import Fact
-    from pytest_dlperf.report.pieces import Text
 
 LINES: Final = 15
 """Lines that are shown of how a log ends."""

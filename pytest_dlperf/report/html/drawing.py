@@ -8,14 +8,12 @@ two of which are a pixel where there is room.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.model.judgement import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _ROUND_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _SIGNS: Final = {

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.report.families import Member, families_of
 from pytest_dlperf.report.figures import difference_percent
 from pytest_dlperf.report.html.drawing import Badge, badge_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.results import CaseResult
-    from pytest_dlperf.report.html.metric_view import MetricView
+from pytest_dlperf.report.html.metric_view import MetricView
 
 
 class FamilyRow(Struct, frozen=True, kw_only=True):

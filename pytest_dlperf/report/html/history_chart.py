@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
+from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.judgement import Explanation, Verdict
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.report import history_words
 from pytest_dlperf.report.html.drawing import (
@@ -28,12 +30,6 @@ from pytest_dlperf.report.html.drawing import (
     path,
 )
 from pytest_dlperf.report.words import dated
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night
-    from pytest_dlperf.model.judgement import Explanation
 
 _MIN_P: Final = 0.001
 """A smaller probability is no longer told by its size."""

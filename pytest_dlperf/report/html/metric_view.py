@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from msgspec import Struct
 
+from pytest_dlperf.history.series import CaseHistory
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.report.case_status import word_of
-from pytest_dlperf.report.facts import Weight, facts, terms
+from pytest_dlperf.report.facts import Fact, Weight, facts, terms
 from pytest_dlperf.report.families import families_of
 from pytest_dlperf.report.figures import difference_percent, metric_cells
 from pytest_dlperf.report.html.drawing import Badge, badge_of
 from pytest_dlperf.report.html.history_chart import HistoryChart, history_chart
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pytest_dlperf.history.series import CaseHistory
-    from pytest_dlperf.model.metric import Metric
-    from pytest_dlperf.model.results import CaseResult, Results
-    from pytest_dlperf.report.facts import Fact
 
 AS_BEFORE: Final = "for the same reason"
 _NOT_JUDGED: Final = badge_of(Verdict.NOT_JUDGED)

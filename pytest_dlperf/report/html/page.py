@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import MEMBER
-from pytest_dlperf.model.results import Origin
+from pytest_dlperf.model.results import Origin, Results
 from pytest_dlperf.report import texts, words
 from pytest_dlperf.report.case_status import counts, worst_first
 from pytest_dlperf.report.environment import environment_facts, session_facts
@@ -16,12 +17,7 @@ from pytest_dlperf.report.html.drawing import Badge, badge_of
 from pytest_dlperf.report.html.render import render
 from pytest_dlperf.report.html.scaling_chart import scaling_charts
 from pytest_dlperf.report.pieces import Piece, Text, phrase
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pytest_dlperf.model.results import Results
-    from pytest_dlperf.report.session import Night
+from pytest_dlperf.report.session import Night
 
 MAX_POINTS: Final = 50_000
 """Points of all histories of a page: 12 bytes each. Of more, the last ones are drawn."""

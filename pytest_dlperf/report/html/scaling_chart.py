@@ -5,12 +5,16 @@ Where speedups are taken over nothing, it is the throughput against devices.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.case import Case, Topology
+from pytest_dlperf.model.results import CaseResult, MetricResult
 from pytest_dlperf.report.figures import by_training
+from pytest_dlperf.report.html.case_view import CaseView
 from pytest_dlperf.report.html.drawing import (
     Badge,
     Chart,
@@ -22,13 +26,6 @@ from pytest_dlperf.report.html.drawing import (
     dots,
     path,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from pytest_dlperf.model.case import Case, Topology
-    from pytest_dlperf.model.results import CaseResult, MetricResult
-    from pytest_dlperf.report.html.case_view import CaseView
 
 FRAME: Final = Frame(width=920, height=560, left=120, right=890, top=40, bottom=480)
 APART: Final = 56
