@@ -13,7 +13,7 @@ from pytest_dlperf.report.report import Note, Report
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.report.session import Night
+    from pytest_dlperf.report.session import SessionReport
 
 
 class MLflow(Report):
@@ -22,13 +22,13 @@ class MLflow(Report):
     name = "MLflow runs"
     is_required = False  # a server that is down makes no session red
 
-    def write(self, night: Night) -> Iterator[Note]:
+    def write(self, session: SessionReport) -> Iterator[Note]:
         """Log what was measured whole."""
         import mlflow
 
-        from pytest_dlperf.report.services import session_numbers
+        from pytest_dlperf.report.openmetrics import session_numbers
 
-        results = night.results
+        results = session.results
         mlflow.set_experiment(f"dlperf-{results.cluster}")
         for case_id, found in groupby(session_numbers(results), lambda one: one.case_id):
             numbers = list(found)

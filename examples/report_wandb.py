@@ -13,7 +13,7 @@ from pytest_dlperf.report.report import Note, Report
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_dlperf.report.session import Night
+    from pytest_dlperf.report.session import SessionReport
 
 
 class WandB(Report):
@@ -22,13 +22,13 @@ class WandB(Report):
     name = "W&B run"
     is_required = False  # a service that is down makes no session red
 
-    def write(self, night: Night) -> Iterator[Note]:
+    def write(self, session: SessionReport) -> Iterator[Note]:
         """Log what was measured whole."""
         import wandb
 
-        from pytest_dlperf.report.services import session_numbers
+        from pytest_dlperf.report.openmetrics import session_numbers
 
-        results = night.results
+        results = session.results
         config = {"session": results.session, "commit": results.origin.commit}
         run = wandb.init(
             project="dlperf", group=results.cluster, name=results.started, config=config
@@ -37,7 +37,7 @@ class WandB(Report):
         run.log({name: one.value for name, one in numbers.items() if one.value is not None})
         verdicts = {f"{name}.verdict": one.verdict for name, one in numbers.items() if one.verdict}
         run.summary.update(verdicts)
-        run.finish(exit_code=int(night.is_red))
+        run.finish(exit_code=int(session.is_red))
         yield Note(f"W&B run: {run.project}, {run.name}")
 
 

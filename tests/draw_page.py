@@ -27,7 +27,7 @@ def main() -> None:
     results = bad_night()
     with tempfile.TemporaryDirectory() as folder, pages.started() as browser:
         file = Path(folder) / "page.html"
-        file.write_text(html_page(make.night(results, nights_of(results))), encoding="utf-8")
+        file.write_text(html_page(make.report(results, nights_of(results))), encoding="utf-8")
         with pages.opened(browser, file, width=WIDTH) as (page, _):
             page.locator("tr.row.open button").first.click()
             page.screenshot(

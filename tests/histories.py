@@ -21,7 +21,7 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import Metric, throughput
 from pytest_dlperf.model.results import CaseResult, Results
-from pytest_dlperf.report import history_words
+from pytest_dlperf.report import trends
 
 CASE = "tiny-mlp-fp32-b4-1n1g"
 UNIT = "samples/s"
@@ -142,7 +142,7 @@ def drift_lines(file: Path, results: Results) -> list[str]:
     """The cases of these results that drift, in the words of reports."""
     with History.open(file) as history:
         found = drifts_of(history, results)
-        return [f"{one.case_id} {history_words.drift(drift)}" for one, drift in found]
+        return [f"{one.case_id} {trends.drift(drift)}" for one, drift in found]
 
 
 def rows_of(file: Path, query: str) -> list[tuple[object, ...]]:

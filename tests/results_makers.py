@@ -21,7 +21,7 @@ from pytest_dlperf.model.metric import (
     throughput,
 )
 from pytest_dlperf.model.results import CaseResult, Results
-from pytest_dlperf.report.session import Night
+from pytest_dlperf.report.session import SessionReport
 
 if TYPE_CHECKING:
     from pytest_dlperf.history.case_history import Drifting, Histories
@@ -197,16 +197,16 @@ def session(
     )
 
 
-def night(
+def report(
     results: Results, histories: Histories | None = None, *, drifts: Sequence[Drifting] = ()
-) -> Night:
+) -> SessionReport:
     """Make the words of a session whose history shows this."""
     past = Past(results)
     if histories is not None:
         past.histories = histories
     if drifts:
         past.drifts = drifts
-    return Night(results, past, may_read_logs=True)
+    return SessionReport(results, past, may_read_logs=True)
 
 
 def metrics_of(cases: Sequence[CaseResult]) -> dict[str, tuple[Metric, ...]]:

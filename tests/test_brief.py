@@ -29,7 +29,7 @@ TONIGHT = PastNight(at=make.STARTED)
 
 
 def tell(results):
-    return notice_of(make.night(results))
+    return notice_of(make.report(results))
 
 
 def case_id(batch):

@@ -25,7 +25,7 @@ from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
 from pytest_dlperf.model.results import CaseResult
-from pytest_dlperf.report import history_words
+from pytest_dlperf.report import trends
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_another_machine_is_no_change_of_the_level(file):
     assert history.night_noise_percent < 0.7
     assert len(history.nights) == 70
     (other,) = history.other_machines
-    assert history_words.other_machine(other) == (
+    assert trends.other_machine(other) == (
         "40 sessions from 2026-01-01 to 2026-02-09 on another machine (device H200, now B200): in "
         "no level, drift or noise"
     )

@@ -18,7 +18,7 @@ from pytest_dlperf.node.checkouts import find_checkouts
 from pytest_dlperf.node.probe import look
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.report.html.page import html_page
-from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.session import session_report
 from pytest_dlperf.report.words import commit_texts
 
 FORGE = Repository(address="https://github.com/lab/models", commits="commit")
@@ -187,7 +187,7 @@ def test_what_a_commit_says_of_itself_is_text_of_others():
     why = replace(SINCE_TUESDAY, commits=(found,))
     results = make.session(moved_case("paddle-resnet50-fp32-b128-4n8g", -9.9, why))
 
-    brief, page = notice_of(night_of(results)), html_page(night_of(results))
+    brief, page = notice_of(session_report(results)), html_page(session_report(results))
 
     _, more = commit_texts(why)
     ends = "and 6 more of models, 9f8e7d6 to 1a2b3c4"

@@ -15,10 +15,10 @@ from pytest_dlperf.model.judgement import (
     Verdict,
 )
 from pytest_dlperf.report import words
-from pytest_dlperf.report.case_rows import case_title
 from pytest_dlperf.report.facts import Fact, case_facts, facts
 from pytest_dlperf.report.failure import FailureText, headline, reason_facts, why_facts
-from pytest_dlperf.report.pieces import phrase
+from pytest_dlperf.report.rows import case_title
+from pytest_dlperf.report.text import phrase
 
 TONIGHT = "2026-11-20T03:00:00+01:00"
 """A Friday; in UTC it is Friday too."""

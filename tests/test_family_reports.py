@@ -7,7 +7,7 @@ import pytest
 
 from pytest_dlperf.report.html.page import html_page
 from pytest_dlperf.report.markdown import markdown_page
-from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.session import session_report
 from pytest_dlperf.results.file import read_results
 
 SIZES = [2**power for power in range(10, 30)]
@@ -94,5 +94,5 @@ def test_a_file_of_results_may_not_say_what_names_a_family(suite):
     text = re.sub(r'"named_by": \[[^]]+\]', '"named_by": []', file.read_text())
     file.write_text(text)
     results = read_results(file)
-    assert "busbw by name" in html_page(night_of(results))
-    assert "| name " in markdown_page(night_of(results))
+    assert "busbw by name" in html_page(session_report(results))
+    assert "| name " in markdown_page(session_report(results))

@@ -14,10 +14,10 @@ from trainers import TinySystem
 
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
-from pytest_dlperf.report import texts
+from pytest_dlperf.report import printing
 from pytest_dlperf.report.github import StepSummary, annotation_lines
 from pytest_dlperf.report.report import Note, Reports
-from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.session import session_report
 
 pytestmark = pytest.mark.in_process
 
@@ -126,7 +126,7 @@ def test_the_summary_stays_within_what_github_shows(tmp_path, there):
         for n in range(1, 3000)
     ]
 
-    assert not list(StepSummary(file).write(night_of(make.session(*cases))))
+    assert not list(StepSummary(file).write(session_report(make.session(*cases))))
 
     text = file.read_text(encoding="utf-8")
     assert 900_000 < len(text.encode()) < MIB
@@ -138,7 +138,7 @@ def write_summary(file):
     """Write the summary of a session with one case, and return what is told of it."""
     notes = []
     session = make.session(make.measured_case(CASE, 9348.0))
-    Reports([StepSummary(file)], notes).write(night_of(session), any_report=True)
+    Reports([StepSummary(file)], notes).write(session_report(session), any_report=True)
     return notes
 
 
@@ -176,7 +176,7 @@ def test_the_worst_come_first_and_the_last_one_sums_up_the_rest():
     ]
     cases.append(make.unmeasured_case(CASE, Verdict.FAILED, "out of luck"))
 
-    found = commands("\n".join(annotation_lines(night_of(make.session(*cases)))))
+    found = commands("\n".join(annotation_lines(session_report(make.session(*cases)))))
 
     assert [command.name for command in found] == ["error"] * 10
     assert found[0].title == f"failed: {CASE}"
@@ -193,7 +193,7 @@ def test_what_passes_but_should_be_known_is_a_warning(strict):
     skipped = make.unmeasured_case("paddle-resnet50-fp32-b128-1n1g", Verdict.SKIPPED, "no hosts")
 
     results = replace(make.session(shifted, skipped), strict=strict)
-    found = commands("\n".join(annotation_lines(night_of(results))))
+    found = commands("\n".join(annotation_lines(session_report(results))))
 
     assert [command.name for command in found] == ["error" if strict else "warning"] * 2
     assert [command.title for command in found] == [
@@ -205,7 +205,9 @@ def test_what_passes_but_should_be_known_is_a_warning(strict):
 def test_a_bad_note_is_an_error():
     notes = [Note("fine"), Note("the results could not be written", is_bad=True)]
     found = commands(
-        "\n".join(annotation_lines(night_of(make.session(make.measured_case(CASE, 9348.0))), notes))
+        "\n".join(
+            annotation_lines(session_report(make.session(make.measured_case(CASE, 9348.0))), notes)
+        )
     )
     assert found == [Command("error", "pytest-dlperf", "the results could not be written")]
 
@@ -219,7 +221,7 @@ def test_a_text_in_an_annotation_ends_nothing_and_adds_nothing(text):
     speedup = Judgement(metric=SPEEDUP_METRIC, verdict=Verdict.INVALID, reason=text)
     case = make.with_judgement(case, speedup)
 
-    lines = list(annotation_lines(night_of(make.session(case))))
+    lines = list(annotation_lines(session_report(make.session(case))))
 
     assert len(lines) == 1
     assert "\n" not in lines[0]
@@ -297,6 +299,6 @@ def test_no_line_of_a_test_of_the_users_own_is_a_command(suite):
     ],
 )
 def test_a_backslash_takes_the_force_of_a_command(text, shown):
-    assert texts.inert(text) == shown
-    assert texts.inert(shown) == shown
+    assert printing.inert(text) == shown
+    assert printing.inert(shown) == shown
     assert commands(shown) == []

@@ -19,7 +19,7 @@ from pytest_dlperf.history.triage import make_note, note_on
 from pytest_dlperf.model.judgement import Explanation, Note, Verdict
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.due import is_due
-from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.session import session_report
 from pytest_dlperf.report.words import onset, subject
 from pytest_dlperf.results.file import read_results
 
@@ -254,7 +254,7 @@ def test_a_session_shows_the_note_and_stays_red(suite):
     assert "#812" in markdown
     assert "<b>known</b>" not in page
     assert "<b>known</b>" not in re.sub(r"`[^`]*`", "", markdown)
-    notice = notice_of(night_of(read_results(suite.path / "results.json")))
+    notice = notice_of(session_report(read_results(suite.path / "results.json")))
     assert f"until {SOON}: {text}" in notice.text
     assert "got slower" in notice.subject
     assert notice.is_red

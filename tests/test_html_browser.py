@@ -42,7 +42,7 @@ def page_file(tmp_path_factory):
     """A session with something of everything, and a year behind it."""
     results = with_all_else(published(PLENTY))
     file = tmp_path_factory.mktemp("page") / "page.html"
-    file.write_text(html_page(make.night(results, year_of_nights(results))), encoding="utf-8")
+    file.write_text(html_page(make.report(results, year_of_nights(results))), encoding="utf-8")
     return file
 
 
@@ -178,7 +178,7 @@ CONTRAST = """() => {
 def morning(tmp_path_factory):
     results = bad_night()
     file = tmp_path_factory.mktemp("morning") / "page.html"
-    file.write_text(html_page(make.night(results, nights_of(results))), encoding="utf-8")
+    file.write_text(html_page(make.report(results, nights_of(results))), encoding="utf-8")
     return file
 
 
@@ -295,7 +295,7 @@ def test_nothing_of_a_log_or_name_runs_or_loads(chromium, tmp_path):
         for case_id, by_metric in year_of_nights(results).items()
     }
     file = tmp_path / "page.html"
-    file.write_text(html_page(make.night(results, histories)), encoding="utf-8")
+    file.write_text(html_page(make.report(results, histories)), encoding="utf-8")
     with pages.opened(chromium, file) as (page, seen):
         pages.open_all(page)
         page.get_by_role("button", name="Change to dark colours").click()

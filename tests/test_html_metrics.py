@@ -15,7 +15,7 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, throughput
 from pytest_dlperf.model.results import with_measurements
 from pytest_dlperf.report.html.page import html_page
-from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.session import session_report
 
 pytestmark = pytest.mark.in_process
 
@@ -49,7 +49,7 @@ def several(*, verdict=Verdict.REGRESSED, difference=6.2):
 
 
 def page_of(*results, **more):
-    return Page(html_page(night_of(replace(make.session(*results), **more))))
+    return Page(html_page(session_report(replace(make.session(*results), **more))))
 
 
 def cell(page, metric):
@@ -126,7 +126,7 @@ def test_each_judged_metric_has_its_own_history():
             for metric in (throughput("images/s"), make.MEMORY, LOSS)
         }
     }
-    page = Page(html_page(make.night(make.session(several()), histories)))
+    page = Page(html_page(make.report(make.session(several()), histories)))
     titles = [title.text for title in page.all("title") if title.text.startswith("History")]
     assert titles == [
         f"History of {CASE}: throughput in images/s",
@@ -160,18 +160,18 @@ def test_speedups_are_drawn_over_any_reference_topology():
     results = training(
         "bf16-gb256", 100.0, 190.0, 360.0, reference="1n8g", topologies=("1n8g", "2n8g", "4n8g")
     )
-    [article] = Page(html_page(night_of(results))).all("article")
+    [article] = Page(html_page(session_report(results))).all("article")
     assert "strong scaling, speedups over 1n8g" in article.text
     assert "times 1n8g" in article.text
     assert "Speedup over 1n8g of paddle-resnet50-bf16-gb256" in article.text
     assert re.search(r"2n8g .*? 190.00 1.90 95.0 %", article.text)
     assert re.search(r"4n8g .*? 360.00 3.60 90.0 %", article.text)
-    assert len(Page(html_page(night_of(results))).all("path", class_="ideal")) == 1
+    assert len(Page(html_page(session_report(results))).all("path", class_="ideal")) == 1
 
 
 def test_without_a_reference_the_throughput_is_drawn_over_devices():
     results = training("fp32-b64", 100.0, 190.0, reference=None, topologies=("1n8g", "2n8g"))
-    page = Page(html_page(night_of(results)))
+    page = Page(html_page(session_report(results)))
     [article] = page.all("article")
     assert "weak scaling, no speedups" in article.text
     assert "Throughput of paddle-resnet50-fp32-b64 against devices" in article.text

@@ -93,7 +93,7 @@ class Page(HTMLParser):
 
 
 def page_of(results, **histories):
-    return Page(html_page(make.night(results, histories.get("histories", {}))))
+    return Page(html_page(make.report(results, histories.get("histories", {}))))
 
 
 def only(results, *case_ids):
@@ -269,7 +269,7 @@ def test_the_head_tells_what_changed_in_the_last_weeks():
 
     def told(*histories):
         page = Page(
-            html_page(make.night(results, {one.case_id: {one.metric: one} for one in histories}))
+            html_page(make.report(results, {one.case_id: {one.metric: one} for one in histories}))
         )
         return page.one("div", class_="remarks").text
 
@@ -366,7 +366,7 @@ def test_a_template_may_not_write_what_is_not_there():
 
 def test_of_three_years_of_nights_the_last_are_drawn(plenty):
     histories = year_of_nights(plenty, nights=3 * 365)
-    text = html_page(make.night(plenty, histories))
+    text = html_page(make.report(plenty, histories))
     assert len(text.encode()) < 2_000_000
     assert "1095 sessions since 2023-" in text
     assert f"; the last {50_000 // sum(map(len, histories.values()))} are drawn" in text

@@ -14,7 +14,7 @@ from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStat
 from pytest_dlperf.model.results import BaselineChange, CaseResult, IgnoredLog
 from pytest_dlperf.report.markdown import markdown_page
 from pytest_dlperf.report.markdown_text import inline
-from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.session import session_report
 
 pytestmark = pytest.mark.in_process
 
@@ -173,7 +173,7 @@ def test_what_was_not_measured_never_looks_good():
     lost = replace(lost, is_whole=False)
     unjudged = CaseResult(case=Case.from_id("paddle-resnet50-fp32-b128-1n8g"))
 
-    page = markdown_page(night_of(make.session(good, claimed, lost, unjudged)))
+    page = markdown_page(session_report(make.session(good, claimed, lost, unjudged)))
 
     assert headline(page) == "**1 of 4 cases was lost with its worker.**"
     head = page.partition("\n## ")[0]
@@ -191,7 +191,7 @@ def test_what_fails_a_strict_session_is_said_to():
     unjudged = CaseResult(case=Case.from_id("paddle-resnet50-fp32-b128-1n8g"))
 
     page = markdown_page(
-        night_of(replace(make.session(good, skipped, unjudged, shifted), strict=True))
+        session_report(replace(make.session(good, skipped, unjudged, shifted), strict=True))
     )
 
     said = "**1 of 4 cases is worse, and so is the accepted software; 1 was skipped.**"
@@ -208,7 +208,7 @@ def test_the_page_tells_where_the_gate_sees_no_loss_at_all():
         judged = make.decided(judgement, min_detectable_percent=percent)
         cases[-1] = make.with_judgement(cases[-1], judged)
 
-    page = markdown_page(night_of(make.session(*cases)))
+    page = markdown_page(session_report(make.session(*cases)))
 
     seen = fact(page, "minimum detectable change")
     assert seen == "2.1 to 66.0 %, none by 1 of 3 verdicts"
@@ -220,7 +220,7 @@ def test_the_page_tells_where_the_gate_sees_no_loss_at_all():
 def test_of_many_logs_that_were_left_out_some_are_named():
     ignored = tuple(IgnoredLog(f"logs/{n}.log", "no case") for n in range(50))
 
-    page = markdown_page(night_of(replace(make.session(), ignored_logs=ignored)))
+    page = markdown_page(session_report(replace(make.session(), ignored_logs=ignored)))
 
     told = section(page, "Logs that were left out")
     assert "50 in all." in told
@@ -248,7 +248,7 @@ def test_texts_of_others_are_shown_and_do_nothing():
         ),
     )
 
-    page = markdown_page(night_of(results))
+    page = markdown_page(session_report(results))
 
     assert page.encode("utf-8")
     assert page.isascii() or page.replace("\n", "").isprintable()
@@ -288,10 +288,10 @@ def large_session():
 @pytest.mark.parametrize("limit", [3000, 10_000, 40_000, 100_000])
 def test_a_page_with_a_limit_leaves_out_what_is_folded_and_then_its_end(limit):
     results = make.session(*large_session())
-    whole = markdown_page(night_of(results))
+    whole = markdown_page(session_report(results))
     assert len(whole.encode()) > 100_000
 
-    page = markdown_page(night_of(results), max_bytes=limit)
+    page = markdown_page(session_report(results), max_bytes=limit)
 
     assert min(limit / 2, 80_000) < len(page.encode()) <= limit
     assert headline(page) == headline(whole)
@@ -302,4 +302,4 @@ def test_a_page_with_a_limit_leaves_out_what_is_folded_and_then_its_end(limit):
     # What is shown is shown as a whole.
     told = {line for line in page.split("\n") if "no room here" not in line}
     assert told <= set(whole.split("\n"))
-    assert markdown_page(night_of(results), max_bytes=200) == ""
+    assert markdown_page(session_report(results), max_bytes=200) == ""

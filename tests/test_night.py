@@ -17,9 +17,9 @@ from pytest_dlperf.model.judgement import (
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.report.markdown_text import rendered
-from pytest_dlperf.report.pieces import Piece, Role, cases_named, code, join, phrase, strong
 from pytest_dlperf.report.sentence import sentence_of
-from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.session import session_report
+from pytest_dlperf.report.text import Piece, Role, cases_named, code, join, phrase, strong
 
 TONIGHT = replace(SINCE_TUESDAY, since=PastNight(at=make.STARTED), last_good=TUESDAY)
 
@@ -84,7 +84,7 @@ def test_the_sentence_says_since_when_a_case_has_no_number():
 
 
 def test_what_is_new_comes_before_what_stands_and_that_before_what_is_known():
-    night = night_of(
+    night = session_report(
         make.session(
             moved_case(case_id(1), -40.0, NOTED),
             moved_case(case_id(2), -30.0),
@@ -97,7 +97,7 @@ def test_what_is_new_comes_before_what_stands_and_that_before_what_is_known():
 
 def test_hosts_to_act_on_stand_apart():
     results = replace(make.session(*passing(1)), unfit_hosts={"gpu07": ("GPU 3 is lost",)})
-    night = night_of(results)
+    night = session_report(results)
     assert [str(line) for line in night.urgent] == ["host gpu07 cannot be used: GPU 3 is lost"]
 
 
@@ -105,7 +105,7 @@ def test_what_is_wrong_with_a_host_is_said_once():
     reason = f"{case_id(1)} needs 2 fit hosts, and there is 1. Not fit:\n  gpu07: GPU 3 is lost"
     case = make.unmeasured_case(case_id(1), Verdict.FAILED, reason)
     results = replace(make.session(case, *passing(1)), unfit_hosts={"gpu07": ("GPU 3 is lost",)})
-    (entry,) = night_of(results).bad
+    (entry,) = session_report(results).bad
     assert reason_of(entry) == "needs 2 fit hosts, and there is 1. Not fit: gpu07"
 
 
@@ -115,7 +115,7 @@ def test_a_reason_has_the_last_line_of_the_log_right_behind_how_it_ended():
         "the log of node 0, /runs/1.log, ends with:\nusage: train.py\ntrain.py: error: no --fused"
     )
     case = make.unmeasured_case(case_id(1), Verdict.FAILED, reason)
-    (entry,) = night_of(make.session(case)).bad
+    (entry,) = session_report(make.session(case)).bad
     assert reason_of(entry) == (
         "run 1: the program ended with exit code 2 on node 0: train.py: error: no --fused; "
         "the log holds no step; log /runs/1.log"
@@ -141,7 +141,7 @@ def test_cases_whose_logs_end_alike_are_told_together():
 
     lines = ("no --fused", "no --fused", "out of memory")
     results = make.session(*(broken(number, line) for number, line in enumerate(lines, 1)))
-    together, alone = night_of(results).bad
+    together, alone = session_report(results).bad
     assert (together.case_ids, alone.case_ids) == ((case_id(1), case_id(2)), (case_id(3),))
     assert reason_of(together).endswith("net_1/node1.log; and 1 more like it")
 
@@ -157,7 +157,7 @@ def test_a_drift_is_told_with_the_step_beside_it():
         }
         for n in (1, 500)
     }  # fmt: skip
-    night = make.night(make.session(moved_case(case_id(1), -30.0), *passing(1)), histories)
+    night = make.report(make.session(moved_case(case_id(1), -30.0), *passing(1)), histories)
     assert str(night.bad[0].facts[-1].texts[0]) == (
         f"throughput of {case_id(1)} drifts -3.0 % a week since 2026-10-20 (30 days), "
         "-14.0 % in all"
@@ -168,13 +168,13 @@ def test_a_drift_is_told_with_the_step_beside_it():
 
 def test_what_passes_again_is_a_fact():
     again = [explained(one, Explanation(red_since=TUESDAY)) for one in passing(2)]
-    night = night_of(make.session(*again))
+    night = session_report(make.session(*again))
     (fact,) = night.facts
     assert str(fact) == (
         f"passes again, was red since Tuesday 2026-11-17: {case_id(500)}, {case_id(501)}"
     )
     assert str(night.sentence) == "both cases pass again"
-    some = night_of(make.session(*again, *passing(4)[2:]))
+    some = session_report(make.session(*again, *passing(4)[2:]))
     assert str(some.sentence) == "all 4 cases pass, 2 of them again"
 
 

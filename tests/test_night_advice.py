@@ -13,7 +13,7 @@ from pytest_dlperf.model.judgement import (
     FoundCulprit,
     Verdict,
 )
-from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.session import session_report
 
 NEW_TORCH = replace(TORCH, came_with_it=True)
 HOSTS = replace(NEW_TORCH, kind=DifferenceKind.HOSTS, name="hosts")
@@ -93,7 +93,7 @@ def refused(why, remedy=None):
     ],
 )  # fmt: skip
 def test_a_session_says_what_to_do(case, advice):
-    said = str(night_of(make.session(case, *passing(2))).advice)
+    said = str(session_report(make.session(case, *passing(2))).advice)
     assert said == (f"to do: {advice}" if advice else "")
 
 
@@ -104,7 +104,7 @@ def test_the_command_that_tries_changes_apart_names_what_is_not_the_main_metric(
         Verdict.REGRESSED, metric=make.MEMORY, measured=106, accepted=100, difference_percent=6.0
     )
     case = replace(make.with_judgement(case, grown), explanations={make.MEMORY.name: why})
-    assert str(night_of(make.session(case, *passing(2))).advice).endswith(
+    assert str(session_report(make.session(case, *passing(2))).advice).endswith(
         f"pytest-dlperf bisect --case {case_id(1)} --metric {make.MEMORY.name}"
     )
 
@@ -112,14 +112,14 @@ def test_the_command_that_tries_changes_apart_names_what_is_not_the_main_metric(
 def test_a_host_that_cannot_be_used_comes_first():
     faults = {"gpu07": ("GPU 3 is lost",), "gpu03": ("no answer",)}
     results = replace(make.session(*passing(2)), unfit_hosts=faults)
-    assert str(night_of(results).advice) == "to do: look first at host gpu03 and 1 more"
+    assert str(session_report(results).advice) == "to do: look first at host gpu03 and 1 more"
 
 
 def test_a_loss_beside_a_lost_host_is_acted_on_as_well():
     """What a host that is out of use has measured nothing of is no reason of a loss elsewhere."""
     session = make.session(lost(DELAY), broken(Verdict.FAILED, None), *passing(2))
     results = replace(session, unfit_hosts={"gpu03": ("no answer",)})
-    assert str(night_of(results).advice) == (
+    assert str(session_report(results).advice) == (
         "to do: look first at host gpu03; then look first at --step-delay-ms: "
         f"it came with the loss, nothing else (in {case_id(1)})"
     )
@@ -138,13 +138,13 @@ def test_a_loss_beside_a_lost_host_is_acted_on_as_well():
 )
 def test_hosts_are_innocent_where_another_case_lost_as_much_without_them(other, advice):
     also = moved_case(case_id(2), -9.8, replace(SINCE_TUESDAY, differences=other))
-    found = night_of(make.session(lost(NEW_TORCH, HOSTS), also))
+    found = session_report(make.session(lost(NEW_TORCH, HOSTS), also))
     assert str(found.advice) == f"to do: {advice}"
 
 
 def test_what_is_new_is_acted_on_before_what_is_known():
     worse = moved_case(case_id(2), -20.0, NOTED)
-    advice = night_of(make.session(worse, lost(DELAY))).advice
+    advice = session_report(make.session(worse, lost(DELAY))).advice
     assert str(advice) == (
         "to do: look first at --step-delay-ms: it came with the loss, nothing else "
         f"(in {case_id(1)})"
@@ -152,4 +152,4 @@ def test_what_is_new_is_acted_on_before_what_is_known():
 
 
 def test_a_session_in_order_asks_for_nothing():
-    assert not night_of(make.session(*passing(2))).advice
+    assert not session_report(make.session(*passing(2))).advice

@@ -13,7 +13,7 @@ from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.due import is_due
 from pytest_dlperf.report.html.page import html_page
 from pytest_dlperf.report.markdown import markdown_page
-from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.session import session_report
 
 FIRST, SECOND = "tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g"
 SKIPPED = make.unmeasured_case(SECOND, Verdict.SKIPPED, "no such host")
@@ -103,7 +103,7 @@ def test_drift_is_told_in_every_notice_and_page(tmp_path):
     [(series, drift)] = Past(last, file).drifts
     assert series.case_id == FIRST
     assert drift.percent < -3
-    night = night_of(last, file)
+    night = session_report(last, file)
     notice = notice_of(night)
     for text in (notice.text, markdown_page(night), html_page(night)):
         assert "throughput of " in text

@@ -35,7 +35,7 @@ from pytest_dlperf.notices.notice import (
     send_all,
 )
 from pytest_dlperf.notices.services import notice_data
-from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.session import session_report
 
 SECRET = "T024-hook-SeCrEt"  # noqa: S105 - that of these tests
 CASE, SECOND = "paddle-resnet50-fp32-b128-1n8g", "paddle-resnet50-fp32-b128-4n8g"
@@ -93,7 +93,7 @@ def sent(text, notice):
 
 
 def payload(web, results):
-    told = sent("json=HOOK", notice_of(night_of(results)))
+    told = sent("json=HOOK", notice_of(session_report(results)))
     assert told == [f"notice sent: json ({LOOPBACK}:{web.port})"]
     [asked] = web.asked
     assert (asked.method, asked.path) == ("POST", f"/services/{SECRET}")
@@ -131,7 +131,7 @@ def test_json_stays_small_whatever_differs():
     explanation = replace(result.explanations["throughput"], differences=long)
     results = make.session(replace(result, explanations={"throughput": explanation}))
 
-    data = notice_data(notice_of(night_of(results)))
+    data = notice_data(notice_of(session_report(results)))
 
     told = data["cases"][0]["metrics"]["throughput"]["explanation"]
     assert [one["name"] for one in told["differences"]] == [one.name for one in long[:20]]
@@ -157,19 +157,21 @@ def test_healthchecks_learns_of_begin_end_and_what_was_broken_off(web):
     assert [asked.path for asked in web.asked] == [f"/services/{SECRET}/start"]
 
     web.asked.clear()
-    send_all(known, notice_of(night_of(red()), is_due=False))  # red or green: the night has come
+    send_all(
+        known, notice_of(session_report(red()), is_due=False)
+    )  # red or green: the session has come
     ping, check = sorted(web.asked, key=lambda asked: asked.method)
     assert (ping.method, ping.path) == ("GET", f"/services/{SECRET}")
     assert (check.method, check.path) == ("POST", f"/services/{SECRET}")
     assert b"regressed" in check.body
 
     web.asked.clear()
-    send_all(known, notice_of(night_of(replace(red(), interrupted=True))))
+    send_all(known, notice_of(session_report(replace(red(), interrupted=True))))
     assert [asked.path for asked in web.asked] == [f"/services/{SECRET}/fail"]
 
 
 def test_who_is_not_told_always_is_told_only_what_is_due(web):
-    assert sent("json=HOOK", notice_of(night_of(green()), is_due=False)) == []
+    assert sent("json=HOOK", notice_of(session_report(green()), is_due=False)) == []
     assert web.asked == []
 
 
@@ -178,7 +180,7 @@ def test_who_is_not_told_always_is_told_only_what_is_due(web):
 
 def test_a_busy_service_is_asked_once_more(web):
     web.answers(Response(429, b"slow down"), Response())
-    assert sent("json=HOOK", notice_of(night_of(red()))) == [
+    assert sent("json=HOOK", notice_of(session_report(red()))) == [
         f"notice sent: json ({LOOPBACK}:{web.port})"
     ]
     assert len(web.asked) == 2
@@ -199,7 +201,7 @@ def test_a_refusal_is_one_line_that_names_the_host_only(web, said, words):
     with web_server() as other:
         headers = {name: value.format(other=other.url) for name, value in said.headers.items()}
         web.answers(replace(said, headers=headers))
-        [line] = sent("json=HOOK", notice_of(night_of(red())))
+        [line] = sent("json=HOOK", notice_of(session_report(red())))
         assert other.asked == []  # no redirect takes the secret elsewhere
     # What it answers may repeat a secret, in whatever form.
     assert line.endswith(f"): {LOOPBACK}:{web.port} answers {words}")
@@ -208,7 +210,7 @@ def test_a_refusal_is_one_line_that_names_the_host_only(web, said, words):
 def test_what_cannot_be_reached_is_told_without_its_path(web, monkeypatch):
     for where in (f"http://{LOOPBACK}:1/{SECRET}", f"http://no-host.invalid/{SECRET}"):
         monkeypatch.setenv("NOWHERE", where)
-        bad, good = sorted(sent("ping=NOWHERE json=HOOK", notice_of(night_of(red()))))
+        bad, good = sorted(sent("ping=NOWHERE json=HOOK", notice_of(session_report(red()))))
         assert bad.startswith("no notice was sent by ping (")
         assert " cannot be reached: [Errno " in bad
         assert SECRET not in bad
@@ -224,19 +226,19 @@ def certificate(tmp_path_factory):
 def test_a_certificate_that_is_not_trusted_gets_nothing(certificate, monkeypatch):
     with web_server(certificate) as web:
         monkeypatch.setenv("HOOK", f"https://{LOOPBACK}:{web.port}/{SECRET}")
-        [line] = sent("json=HOOK", notice_of(night_of(red())))
+        [line] = sent("json=HOOK", notice_of(session_report(red())))
         assert web.asked == []
         assert "certificate verify failed" in line
         assert SECRET not in line
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        [line] = sent("json=HOOK", notice_of(night_of(red())))
+        [line] = sent("json=HOOK", notice_of(session_report(red())))
         assert line.startswith("notice sent")
 
 
 def test_who_does_not_answer_is_given_up(web, monkeypatch):
     monkeypatch.setattr(posting, "TIMEOUT_S", 0.1)
     web.answer = lambda _: Response(delay_s=0.4)
-    [line] = sent("json=HOOK", notice_of(night_of(red())))
+    [line] = sent("json=HOOK", notice_of(session_report(red())))
     assert "timed out" in line
     assert SECRET not in line
 
@@ -254,7 +256,7 @@ def test_whoever_never_ends_holds_up_nobody(monkeypatch):
             go_on.wait(LONG_S)
             has_ended.set()
 
-    lines = list(lines_of(send_all([Slow(), other], notice_of(night_of(red())))))
+    lines = list(lines_of(send_all([Slow(), other], notice_of(session_report(red())))))
     assert not has_ended.is_set()
     go_on.set()
     assert lines[0] == "notice sent: told"
@@ -284,7 +286,7 @@ def test_the_errors_of_others_may_hold_secrets_and_are_not_shown():
         (RuntimeError(f"{url} has failed"), "RuntimeError"),
         (NoticeError("the lamp is off"), "the lamp is off"),
     ):
-        [line] = lines_of(send_all([failing(error)], notice_of(night_of(red()))))
+        [line] = lines_of(send_all([failing(error)], notice_of(session_report(red()))))
         assert shown in line
         assert SECRET not in line
 
@@ -292,7 +294,7 @@ def test_the_errors_of_others_may_hold_secrets_and_are_not_shown():
 def test_apprise_sends_plain_text_to_all_of_its_services(web, monkeypatch):
     one = f"json://{LOOPBACK}:{web.port}/{SECRET}"
     monkeypatch.setenv("HOOK", f"{one} xml://{LOOPBACK}:{web.port}/{SECRET}")
-    assert sent("apprise=HOOK", notice_of(night_of(red(HOSTILE)))) == [
+    assert sent("apprise=HOOK", notice_of(session_report(red(HOSTILE)))) == [
         "notice sent: apprise (json, xml)"
     ]
     [data] = [asked.json for asked in web.asked if asked.body.startswith(b"{")]
@@ -305,7 +307,9 @@ def test_apprise_sends_plain_text_to_all_of_its_services(web, monkeypatch):
 
 def test_apprise_attaches_the_page_where_a_service_takes_files(web, monkeypatch):
     monkeypatch.setenv("HOOK", f"json://{LOOPBACK}:{web.port}/{SECRET}")
-    assert sent("apprise+page=HOOK", notice_of(night_of(red()))) == ["notice sent: apprise (json)"]
+    assert sent("apprise+page=HOOK", notice_of(session_report(red()))) == [
+        "notice sent: apprise (json)"
+    ]
     [data] = [asked.json for asked in web.asked]
     [page] = data["attachments"]
     assert (page["filename"], page["mimetype"]) == ("results.html", "text/html")
@@ -329,7 +333,7 @@ def test_apprise_attaches_the_page_where_a_service_takes_files(web, monkeypatch)
 def test_apprise_knows_the_addresses_of_the_documents(monkeypatch, address):
     monkeypatch.setattr("apprise.Apprise.notify", lambda *_, **__: True)
     monkeypatch.setenv("HOOK", address)
-    [line] = sent("apprise=HOOK", notice_of(night_of(red())))
+    [line] = sent("apprise=HOOK", notice_of(session_report(red())))
     assert line.startswith("notice sent: apprise (")
 
 
@@ -349,14 +353,14 @@ def test_a_fault_of_apprise_shows_no_address(
     caplog,
 ):
     monkeypatch.setenv("HOOK", addresses)
-    [line] = sent("apprise=HOOK", notice_of(night_of(red())))
+    [line] = sent("apprise=HOOK", notice_of(session_report(red())))
     assert words in line
     assert SECRET not in f"{line}{capfd.readouterr()}{caplog.text}"
 
 
 def test_apprise_may_not_be_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "apprise", None)
-    [line] = sent(f"apprise=json://h/{SECRET}", notice_of(night_of(red())))
+    [line] = sent(f"apprise=json://h/{SECRET}", notice_of(session_report(red())))
     assert line.endswith(": Apprise is not installed: pip install 'pytest-dlperf[notify]'")
 
 
@@ -367,7 +371,7 @@ def test_an_address_may_be_in_a_variable_or_a_file(web, tmp_path, monkeypatch):
     (tmp_path / "hook").write_text(f"{address(web)}\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     for text in ("json=HOOK", "json=@hook", f"json={address(web)}"):
-        assert sent(text, notice_of(night_of(red())))[0].startswith("notice sent"), text
+        assert sent(text, notice_of(session_report(red())))[0].startswith("notice sent"), text
     assert len(web.asked) == 3
 
 
@@ -385,7 +389,7 @@ def test_what_is_missing_costs_the_notice_only(value, words, monkeypatch):
     monkeypatch.setenv("LOOSE", f"file:///etc/{SECRET}")
     monkeypatch.setenv("SPACED", f"https://h/{SECRET} x")
     monkeypatch.setenv("INSIDE", f"https://user:{SECRET}@h/")
-    [line] = sent(f"json={value}", notice_of(night_of(red())))
+    [line] = sent(f"json={value}", notice_of(session_report(red())))
     assert line.startswith("no notice was sent by json: --dlperf-notify json: ")
     assert words in line
     assert SECRET not in line
@@ -450,13 +454,13 @@ def test_a_payload_is_json_whatever_a_log_holds(web):
 
 def test_more_went_wrong_than_the_cases(web):
     notice = notice_of(
-        night_of(green()), faults=["the page could not be written to <out>: disk full"]
+        session_report(green()), faults=["the page could not be written to <out>: disk full"]
     )
     assert notice.is_red
     assert notice.subject.startswith("dlperf lab: the page could not be written to <out>; ")
     sent("json=HOOK", notice)
     assert "disk full" in web.asked[0].json["text"]
     assert "disk full" in web.asked[0].json["markdown"]
-    many = notice_of(night_of(green()), faults=[f"{n}: {'x' * 900}" for n in range(60)])
+    many = notice_of(session_report(green()), faults=[f"{n}: {'x' * 900}" for n in range(60)])
     assert "and 57 more" in many.text
     assert len(many.text) < LONGEST_TEXT

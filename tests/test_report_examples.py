@@ -14,7 +14,7 @@ import results_makers as make
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.report.report import Report
-from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.session import session_report
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 GOOD, BROKEN, LOST = (f"tiny-mlp-fp32-b{batch}-1n1g" for batch in (4, 8, 16))
@@ -27,7 +27,7 @@ def night():
         make.unmeasured_case(LOST, Verdict.FAILED, "no host"),
         cluster="lab",
     )
-    return night_of(results)
+    return session_report(results)
 
 
 def report(name):

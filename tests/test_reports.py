@@ -7,9 +7,9 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.report.report import FileReport, Line, Note, Report, Reports, TestStatus
-from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.session import session_report
 
-NIGHT = night_of(
+NIGHT = session_report(
     Results(
         session="one", cluster="c", estimator=Estimator.STEADY, started="2026-01-01T00:00:00+00:00"
     )

@@ -19,7 +19,7 @@ from results_makers import (
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.results import parse_time
-from pytest_dlperf.report.services import openmetrics
+from pytest_dlperf.report.openmetrics import openmetrics
 
 CASE = "tiny-mlp-fp32-b4-1n2g"
 SAMPLE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (\S+)')

@@ -1,8 +1,7 @@
 """Text tables and wrapped lines."""
 
 from pytest_dlperf.model.numbers import named
-from pytest_dlperf.report.tables import aligned, listed, padded, stacked, wrapped
-from pytest_dlperf.report.texts import columns
+from pytest_dlperf.report.printing import aligned, columns, listed, padded, stacked, wrapped
 
 ROWS = [("case", "median", "verdict"), ("one", "399.98", "pass"), ("another", "7", "regressed")]
 

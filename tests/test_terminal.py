@@ -23,11 +23,11 @@ from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, throughput
 from pytest_dlperf.model.results import CaseResult, IgnoredLog
-from pytest_dlperf.report.case_rows import case_rows, has_failure, row_facts, row_runs
-from pytest_dlperf.report.pieces import Listing
 from pytest_dlperf.report.remarks import absences, scaling
 from pytest_dlperf.report.report import Note
+from pytest_dlperf.report.rows import case_rows, has_failure, row_facts, row_runs
 from pytest_dlperf.report.terminal import counts_line, note_lines, summary_lines
+from pytest_dlperf.report.text import Listing
 from pytest_dlperf.results.file import read_results
 
 GOLDEN = Path(__file__).parent / "data" / "summary.txt"

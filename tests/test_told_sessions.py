@@ -9,7 +9,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from told_sessions import EVERYTHING, FORMS, SESSIONS, case_id, failure, night_of
+from told_sessions import EVERYTHING, FORMS, SESSIONS, case_id, failure, session_report
 
 from pytest_dlperf.report.facts import Weight, facts
 from pytest_dlperf.report.html.page import html_page
@@ -29,7 +29,7 @@ def compare(text, name):
 @pytest.mark.parametrize("session", SESSIONS)
 @pytest.mark.parametrize("form", GOLDEN_FORMS)
 def test_a_session_is_told_to_the_letter(session, form):
-    text = FORMS[form](night_of(SESSIONS[session]()))
+    text = FORMS[form](session_report(SESSIONS[session]()))
     compare(text.rstrip("\n") + "\n", f"{session}.{form}")
 
 
@@ -47,7 +47,7 @@ def words_of(text):
 @pytest.mark.parametrize("form", [*FORMS, "failure"])
 def test_every_kind_of_finding_reaches_every_form(form):
     """Whatever an explanation carries, no form leaves it out."""
-    night = night_of(SESSIONS["red"]())
+    night = session_report(SESSIONS["red"]())
     text = " ".join(words_of(failure() if form == "failure" else FORMS[form](night)))
     known = night.results.cases[0].metrics()["throughput"]
     brief = [fact for fact in facts(known, night.results.started) if fact.weight is Weight.BRIEF]
@@ -61,7 +61,7 @@ def test_every_kind_of_finding_reaches_every_form(form):
 
 
 def test_an_entry_says_what_all_its_cases_share_and_of_how_many_the_rest_is():
-    night = night_of(SESSIONS["red"]())
+    night = session_report(SESSIONS["red"]())
     [entry] = [one for one in night.bad if len(one.cases) == 3]
     assert entry.case_ids == tuple(map(case_id, (3, 4, 2)))
     [differs] = [fact for fact in entry.facts if fact.label == "differs"]

@@ -36,7 +36,7 @@ from pytest_dlperf.report.terminal import summary_lines
 
 if TYPE_CHECKING:
     from pytest_dlperf.model.results import CaseResult, Results
-    from pytest_dlperf.report.session import Night
+    from pytest_dlperf.report.session import SessionReport
 
 NOTED: Final = replace(
     SINCE_TUESDAY,
@@ -137,7 +137,7 @@ def green() -> Results:
 SESSIONS: Final[Mapping[str, Callable[[], Results]]] = {"red": red, "green": green}
 
 
-def night_of(results: Results) -> Night:
+def session_report(results: Results) -> SessionReport:
     """A session in words; one of its metrics drifts."""
     case = results.cases[1].case
     series = Series(
@@ -145,7 +145,7 @@ def night_of(results: Results) -> Night:
         reference_topology=None, cluster="office", estimator="steady",
     )  # fmt: skip
     drift = Drift(since="2026-10-20T22:00", nights=30, percent=-4.0, percent_per_week=-0.9)
-    return make.night(results, drifts=[(series, drift)] if len(results.cases) > 2 else ())
+    return make.report(results, drifts=[(series, drift)] if len(results.cases) > 2 else ())
 
 
 def failure(explanation: Explanation | None = EVERYTHING) -> str:
@@ -159,17 +159,17 @@ def failure(explanation: Explanation | None = EVERYTHING) -> str:
     return failure_message(settled, explanation, make.STARTED)
 
 
-def terminal(night: Night) -> str:
-    lines = summary_lines(night.results.cases, [], tonight=make.STARTED, width=120)
+def terminal(session: SessionReport) -> str:
+    lines = summary_lines(session.results.cases, [], tonight=make.STARTED, width=120)
     return "\n".join(line.text for line in lines)
 
 
-FORMS: Final[Mapping[str, Callable[[Night], str]]] = {
+FORMS: Final[Mapping[str, Callable[[SessionReport], str]]] = {
     "terminal": terminal,
-    "annotations": lambda night: "\n".join(annotation_lines(night)),
+    "annotations": lambda session: "\n".join(annotation_lines(session)),
     "page.md": markdown_page,
-    "notice": lambda night: (found := notice_of(night)).subject + "\n\n" + found.text,
-    "comment.md": lambda night: notice_of(night).markdown,
+    "notice": lambda session: (found := notice_of(session)).subject + "\n\n" + found.text,
+    "comment.md": lambda session: notice_of(session).markdown,
     "page.html": html_page,
 }
 """All forms of a session but the failure of a test, by the names of their golden files."""

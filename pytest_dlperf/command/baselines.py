@@ -29,7 +29,7 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.plugin.suite import Suite, load_suite
-from pytest_dlperf.report.tables import stacked, wrapped
+from pytest_dlperf.report.printing import stacked, wrapped
 from pytest_dlperf.report.words import accepted_by
 
 Entry = tuple[str, str, str]

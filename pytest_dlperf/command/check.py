@@ -33,7 +33,7 @@ from pytest_dlperf.files.yamlfile import Diagnostic, YamlError
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.numbers import counted, named
-from pytest_dlperf.report.texts import in_full, printable
+from pytest_dlperf.report.printing import in_full, printable
 
 _CLUSTERS_NAMED: Final = 5
 

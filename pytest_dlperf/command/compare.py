@@ -37,8 +37,7 @@ from pytest_dlperf.report.comparison import (
     sessions_of,
     where_it_differs,
 )
-from pytest_dlperf.report.tables import GAP, stacked, wrapped
-from pytest_dlperf.report.texts import printable
+from pytest_dlperf.report.printing import GAP, printable, stacked, wrapped
 from pytest_dlperf.results.comparison import (
     ComparedCase,
     ComparedMetric,

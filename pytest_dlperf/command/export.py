@@ -19,7 +19,7 @@ from pytest_dlperf.command.shell import (
     write_report,
 )
 from pytest_dlperf.history.store import History
-from pytest_dlperf.report.texts import printable
+from pytest_dlperf.report.printing import printable
 
 COLUMNS: Final = {
     "started": "sessions.started",

@@ -42,8 +42,8 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.numbers import counted
-from pytest_dlperf.report import history_words, texts, words
-from pytest_dlperf.report.tables import wrapped
+from pytest_dlperf.report import printing, trends, words
+from pytest_dlperf.report.printing import wrapped
 from pytest_dlperf.results.file import ResultsFileError, read_results
 
 _MAX_BUSY_S: Final = 10.0
@@ -181,12 +181,12 @@ def _import(options: Namespace) -> int:
                 bad += 1
                 problem = str(error) if str(error).startswith(str(place)) else f"{place}: {error}"
                 # Names of files may hold anything, and so may the message.
-                style.show([style("not imported: ", "red") + texts.printable(problem)])
+                style.show([style("not imported: ", "red") + printing.printable(problem)])
                 continue
             new += is_new
             known += not is_new
             if not is_new:
-                style.show([f"there already: {texts.printable(str(place))}"])
+                style.show([f"there already: {printing.printable(str(place))}"])
     found = f"{counted(new, 'session')} imported into {file}"
     if known:
         found += f", {known} there already"
@@ -232,7 +232,7 @@ def _show(options: Namespace) -> int:
                     style.show([""])
                 group = (series.metric, series.cluster, series.estimator)
                 title = f"{series.metric}, cluster {series.cluster} ({series.estimator})"
-                style.show([style(texts.printable(title), "bold")])
+                style.show([style(printing.printable(title), "bold")])
             style.show(_case_lines(known, style, commit_of=partial(_commit_of, database)))
             style.show(_note_lines(database, series, style))
         if options.within is None:
@@ -253,7 +253,7 @@ def _chosen(known: Sequence[Series], patterns: Sequence[str], cluster: str | Non
 
 
 def _late_line(cluster: str, since: datetime, style: Style) -> str:
-    text = texts.printable(f"{cluster}: no whole session since {since:%Y-%m-%d %H:%M}")
+    text = printing.printable(f"{cluster}: no whole session since {since:%Y-%m-%d %H:%M}")
     return style(text, "bold", "red")
 
 
@@ -276,26 +276,26 @@ def _case_lines(
 
     yield known.case_id
     lost = ", lost with its worker" if last.is_lost else ""
-    level = texts.printable(numbers.quantity(last.median, known.unit))
+    level = printing.printable(numbers.quantity(last.median, known.unit))
     lower = ", lower is better" if known.better is Better.LOWER else ""
     yield f"  {level} last{lower}{lost}, {nights} {dates}"
     for machine in known.other_machines:
-        text = texts.printable(history_words.other_machine(machine))
+        text = printing.printable(trends.other_machine(machine))
         yield from (f"  {line}" for line in wrapped(text, style.width - 2))
     for point in known.change_points:
-        text = history_words.change(point, known.unit, percent)
+        text = trends.change(point, known.unit, percent)
         yield f"  {point.at[:10]}  level changed by {text}"
         before, since = known.nights[point.previous], known.nights[point.index]
-        commits = history_words.commits(commit_of(before), commit_of(since))
+        commits = trends.commits(commit_of(before), commit_of(since))
         if commits is not None:
-            yield f"              {texts.printable(commits)}"
+            yield f"              {printing.printable(commits)}"
     for change in known.accepted:
-        what = history_words.accepted(change, known.unit)
-        text = texts.printable(f"{change.at[:10]}  accepted {what}")
+        what = trends.accepted(change, known.unit)
+        text = printing.printable(f"{change.at[:10]}  accepted {what}")
         yield from (f"  {line}" for line in wrapped(text, style.width - 2))
     if known.drift is not None:
-        yield f"  {history_words.drift(known.drift, percent)}"
-    noise = history_words.noise(known)
+        yield f"  {trends.drift(known.drift, percent)}"
+    noise = trends.noise(known)
     if noise is not None:
         yield f"  {noise}"
 

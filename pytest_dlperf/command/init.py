@@ -27,7 +27,7 @@ from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.hosts import Host, parse_hosts
 from pytest_dlperf.model.case import NAME_PATTERN
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.report.texts import printable
+from pytest_dlperf.report.printing import printable
 from pytest_dlperf.survey.drafting import (
     BY_CALLBACK,
     BY_THREE_LINES,

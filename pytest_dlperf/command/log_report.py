@@ -21,8 +21,7 @@ from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.numbers import counted, named, quantity
 from pytest_dlperf.model.work import TOKENS, Covers, RateScope, StepsIn, TimeKind, Timing
-from pytest_dlperf.report.tables import wrapped
-from pytest_dlperf.report.texts import cut, printable
+from pytest_dlperf.report.printing import cut, printable, wrapped
 from pytest_dlperf.survey.drafting import PRINTED_BY_US
 from pytest_dlperf.survey.expressions import lines_of
 from pytest_dlperf.survey.first_system import ShippedSystem, written

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = _module(options.command).run(options)
         sys.stdout.flush()
     except DlperfError as error:
-        from pytest_dlperf.report.texts import plain
+        from pytest_dlperf.report.printing import plain
 
         print(f"pytest-dlperf {options.command}: {plain(str(error))}", file=sys.stderr)  # noqa: T201
         return MISUSE

@@ -18,8 +18,8 @@ from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.due import is_due
 from pytest_dlperf.notices.notice import Block, Notice, Notifier, lines_of, send_all
-from pytest_dlperf.report.pieces import phrase
-from pytest_dlperf.report.session import night_of
+from pytest_dlperf.report.session import session_report
+from pytest_dlperf.report.text import phrase
 from pytest_dlperf.results.file import read_results
 
 _TEST: Final = "This is a test: if you can read it, notices arrive here."
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         results = read_results(Path(options.file))
         notice = notice_of(
-            night_of(results, file),
+            session_report(results, file),
             faults=results.faults,
             is_due=is_due(results, when, file, is_bad=bool(results.faults)),
             page=options.page,

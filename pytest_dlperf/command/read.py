@@ -25,7 +25,7 @@ from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.report.texts import printable
+from pytest_dlperf.report.printing import printable
 from pytest_dlperf.survey.head import HeadOfLog
 from pytest_dlperf.survey.identify import Identification, identify
 from pytest_dlperf.survey.probe_output import (

@@ -14,7 +14,7 @@ from typing import Final, TextIO
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.report.texts import plain, printable
+from pytest_dlperf.report.printing import plain, printable
 
 PYTEST_ARGUMENTS: Final = """\
 Options, ini file and plugins are those of pytest in this folder. Arguments after -- go to pytest:

@@ -19,7 +19,7 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import DlperfError, UsageError
 from pytest_dlperf.model.measurement import Estimator, Run
 from pytest_dlperf.model.work import Timing
-from pytest_dlperf.report.texts import printable
+from pytest_dlperf.report.printing import printable
 from pytest_dlperf.survey.drafting import as_typed
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identify import Identification, identify

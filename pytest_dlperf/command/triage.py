@@ -16,7 +16,7 @@ from pytest_dlperf.history.store import History
 from pytest_dlperf.history.triage import Measured, all_measured, make_note, note_on
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted, named
-from pytest_dlperf.report.texts import printable
+from pytest_dlperf.report.printing import printable
 
 _MAX_BUSY_S: Final = 10.0
 """Seconds to wait for sessions that write."""

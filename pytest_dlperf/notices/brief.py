@@ -1,6 +1,6 @@
-"""The night in ten seconds: what mails, chats and comments say of it, in blocks and as Markdown.
+"""The session in ten seconds: what mails, chats and comments say of it, in blocks and as Markdown.
 
-It stays short, however bad the night was: what has no room is counted.
+It stays short, however bad the session was: what has no room is counted.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Final
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.notices.notice import Block, Notice, plain_text
-from pytest_dlperf.report import texts
+from pytest_dlperf.report import printing
 from pytest_dlperf.report.entries import CASES_NAMED, TEXTS_SHOWN, Entry
 from pytest_dlperf.report.markdown_text import bullets, rendered
-from pytest_dlperf.report.pieces import NOTHING, Piece, Role, Text, code, join, phrase, word
-from pytest_dlperf.report.session import Night
+from pytest_dlperf.report.session import SessionReport
+from pytest_dlperf.report.text import NOTHING, Piece, Role, Text, code, join, phrase, word
 from pytest_dlperf.report.words import LONGEST_LINE, short_commit
 
 LONGEST_TEXT: Final = 3000
@@ -24,7 +24,7 @@ ENTRIES_SHOWN: Final = 8
 
 
 def notice_of(
-    night: Night,
+    session: SessionReport,
     *,
     faults: Sequence[str] = (),
     is_due: bool = True,
@@ -35,29 +35,31 @@ def notice_of(
     ``faults`` are what else made it fail, such as a report that could not be written; ``page`` is
     the address or the place of its page.
     """
-    results, shown = night.results, ENTRIES_SHOWN
+    results, shown = session.results, ENTRIES_SHOWN
     wrong = _faults(faults)
-    while len(plain_text(blocks := [*_blocks(night, wrong, shown, page)])) > LONGEST_TEXT and shown:
+    while (
+        len(plain_text(blocks := [*_blocks(session, wrong, shown, page)])) > LONGEST_TEXT and shown
+    ):
         shown -= 1
-    said = night.sentence
-    if len(night.bad) == 1 and len(night.bad[0].case_ids) == 1:
-        said = phrase("{}: {}", said, night.bad[0].named)
+    said = session.sentence
+    if len(session.bad) == 1 and len(session.bad[0].case_ids) == 1:
+        said = phrase("{}: {}", said, session.bad[0].named)
     if faults:
         said = phrase("{}; {}", faults[0].partition(": ")[0], said)
     return Notice(
         subject=str(phrase("dlperf {}: {}", results.cluster, said).cut(LONGEST_SUBJECT)),
         blocks=tuple(blocks),
-        markdown=_markdown(night, wrong, shown, page),
+        markdown=_markdown(session, wrong, shown, page),
         cluster=results.cluster,
-        is_red=night.is_red or bool(faults),
+        is_red=session.is_red or bool(faults),
         is_due=is_due,
-        ci_run=texts.address(results.origin.ci_run),
-        night=night,
+        ci_run=printing.address(results.origin.ci_run),
+        session=session,
     )
 
 
-def _headline(night: Night) -> Text:
-    return phrase("{}, {}: {}", night.results.cluster, word(night.began), night.sentence)
+def _headline(session: SessionReport) -> Text:
+    return phrase("{}, {}: {}", session.results.cluster, word(session.began), session.sentence)
 
 
 def _more(left: Sequence[Entry]) -> Text:
@@ -74,29 +76,29 @@ def _below(entry: Entry) -> Iterator[Text]:
         yield from (phrase("{} {}", word(fact.label), text) for text in fact.first(TEXTS_SHOWN))
 
 
-def _quiet(night: Night) -> Iterator[Text]:
+def _quiet(session: SessionReport) -> Iterator[Text]:
     """Yield a line for each thing that needs no action."""
-    for entries in (night.shifts, night.gains):
+    for entries in (session.shifts, session.gains):
         for entry in entries[:CASES_NAMED]:
             yield join("; ", [entry.title, *entry.causes[:1]])
         if left := sum(len(entry.case_ids) for entry in entries[CASES_NAMED:]):
             count = numbers.counted(left, "more case")
             yield phrase("{} {}", word(count), word(entries[0].status.value))
-    yield from night.facts
+    yield from session.facts
 
 
-def _places(night: Night, page: str | None) -> Iterator[tuple[str, Piece]]:
-    commit, _, ci_run = night.results.origin
+def _places(session: SessionReport, page: str | None) -> Iterator[tuple[str, Piece]]:
+    commit, _, ci_run = session.results.origin
     for name, place in (("page", page), ("CI run", ci_run)):
         if place:
-            yield name, Piece(place, Role.CODE, texts.address(place))
+            yield name, Piece(place, Role.CODE, printing.address(place))
     if commit:
         yield "commit", code(short_commit(commit))
 
 
-def _urgent(night: Night) -> list[Text]:
-    shown = [line.cut(LONGEST_LINE) for line in night.urgent[:CASES_NAMED]]
-    more = len(night.urgent) - CASES_NAMED
+def _urgent(session: SessionReport) -> list[Text]:
+    shown = [line.cut(LONGEST_LINE) for line in session.urgent[:CASES_NAMED]]
+    more = len(session.urgent) - CASES_NAMED
     return [*shown, *([phrase("{} more hosts cannot be used", more)] if more > 0 else [])]
 
 
@@ -107,35 +109,38 @@ def _faults(faults: Sequence[str]) -> list[Text]:
     return [*told, *([phrase("and {} more", more)] if more > 0 else [])]
 
 
-def _blocks(night: Night, wrong: Sequence[Text], shown: int, page: str | None) -> Iterator[Block]:
+def _blocks(
+    session: SessionReport, wrong: Sequence[Text], shown: int, page: str | None
+) -> Iterator[Block]:
     # The subject, which says the sentence, stands above it wherever it is shown.
-    day = phrase("{}, {}", night.results.cluster, word(night.began))
-    yield Block((day, night.advice) if night.advice else (day,))
-    every = [Block(tuple(wrong)), Block(tuple(_urgent(night)))]
+    day = phrase("{}, {}", session.results.cluster, word(session.began))
+    yield Block((day, session.advice) if session.advice else (day,))
+    every = [Block(tuple(wrong)), Block(tuple(_urgent(session)))]
     every += [
-        Block((entry.title.cut(LONGEST_LINE),), tuple(_below(entry))) for entry in night.bad[:shown]
+        Block((entry.title.cut(LONGEST_LINE),), tuple(_below(entry)))
+        for entry in session.bad[:shown]
     ]
-    every.append(Block(tuple(filter(None, [_more(night.bad[shown:])]))))
-    every.append(Block(tuple(line.cut(LONGEST_LINE) for line in _quiet(night))))
-    places = (phrase("{}: {}", word(name), place) for name, place in _places(night, page))
+    every.append(Block(tuple(filter(None, [_more(session.bad[shown:])]))))
+    every.append(Block(tuple(line.cut(LONGEST_LINE) for line in _quiet(session))))
+    places = (phrase("{}: {}", word(name), place) for name, place in _places(session, page))
     every.append(Block(tuple(places)))
     yield from (block for block in every if block.lines)
 
 
-def _markdown(night: Night, wrong: Sequence[Text], shown: int, page: str | None) -> str:
+def _markdown(session: SessionReport, wrong: Sequence[Text], shown: int, page: str | None) -> str:
     items = [
         "\n".join([rendered(entry.title), *(f"  - {rendered(line)}" for line in _below(entry))])
-        for entry in night.bad[:shown]
+        for entry in session.bad[:shown]
     ]
-    more = _more(night.bad[shown:])
+    more = _more(session.bad[shown:])
     blocks = [
-        f"**{rendered(_headline(night))}.**",
-        rendered(night.advice),
+        f"**{rendered(_headline(session))}.**",
+        rendered(session.advice),
         bullets(map(rendered, wrong)),
-        bullets(map(rendered, _urgent(night))),
+        bullets(map(rendered, _urgent(session))),
         bullets([*items, *([rendered(more)] if more else [])]),
-        bullets(rendered(line.cut(LONGEST_LINE)) for line in _quiet(night)),
-        " · ".join(_linked(name, piece) for name, piece in _places(night, page)),
+        bullets(rendered(line.cut(LONGEST_LINE)) for line in _quiet(session)),
+        " · ".join(_linked(name, piece) for name, piece in _places(session, page)),
     ]
     return "\n\n".join(filter(None, blocks))
 

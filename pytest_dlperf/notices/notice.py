@@ -10,9 +10,9 @@ from typing import Final
 from msgspec import Struct
 
 from pytest_dlperf.model.errors import BrokenError, DlperfError
-from pytest_dlperf.report.pieces import Text
-from pytest_dlperf.report.session import Night
-from pytest_dlperf.report.texts import printable
+from pytest_dlperf.report.printing import printable
+from pytest_dlperf.report.session import SessionReport
+from pytest_dlperf.report.text import Text
 
 LIMIT_S: Final = 30.0
 """How long all of them have together."""
@@ -56,7 +56,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     """Whether this session is one of those that ``--dlperf-notify-on`` asks for."""
     ci_run: str | None = None
     """The address of the CI's run, which may become a link."""
-    night: Night | None = None
+    session: SessionReport | None = None
     """All of the session; ``None`` for a test."""
 
     @property

@@ -22,7 +22,7 @@ class Ping(Notifier):
 
     def send(self, notice: Notice) -> bool:
         """Ping, unless the session was broken off."""
-        if notice.night is None or notice.night.results.interrupted:
+        if notice.session is None or notice.session.results.interrupted:
             return False
         call("GET", self._address)
         return True
@@ -46,10 +46,10 @@ class Healthchecks(Notifier):
 
     def send(self, notice: Notice) -> bool:
         """Say that it has ended, and how."""
-        if notice.night is None:
+        if notice.session is None:
             return False
         text = f"{notice.subject}\n\n{notice.text}".encode("utf-8", "backslashreplace")
-        signal = "fail" if notice.night.results.interrupted else ""
+        signal = "fail" if notice.session.results.interrupted else ""
         call("POST", self._with(signal), text[:_MAX_BYTES])
         return True
 

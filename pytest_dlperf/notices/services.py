@@ -16,8 +16,8 @@ from pytest_dlperf.model.judgement import Explanation
 from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
 from pytest_dlperf.notices.posting import call, clipped, host_of
-from pytest_dlperf.report.case_status import counts, metric_words, worst_first
-from pytest_dlperf.report.session import Night
+from pytest_dlperf.report.session import SessionReport
+from pytest_dlperf.report.status import counts, metric_words, worst_first
 from pytest_dlperf.results.file import metric_entry
 
 _JSON_FORM: Final = 1
@@ -80,7 +80,7 @@ class Apprise(Notifier):
         # Some services would take a name in a quoted log for a mention, whatever the format.
         subject, text = (one.replace("@", "@\u200b") for one in (notice.subject, notice.text))
         with TemporaryDirectory() as folder:
-            page = _page(notice.night, folder) if self._with_page and notice.night else None
+            page = _page(notice.session, folder) if self._with_page and notice.session else None
             is_sent = services.notify(
                 text, subject, kind, body_format=NotifyFormat.TEXT, attach=page
             )
@@ -88,11 +88,11 @@ class Apprise(Notifier):
             raise NoticeError("a service could not be reached, or refused; see `apprise -vv`")
 
 
-def _page(night: Night, folder: str) -> str:
+def _page(session: SessionReport, folder: str) -> str:
     from pytest_dlperf.report.html.page import html_page
 
     file = Path(folder) / "results.html"
-    file.write_text(html_page(night), encoding="utf-8", errors="backslashreplace")
+    file.write_text(html_page(session), encoding="utf-8", errors="backslashreplace")
     return str(file)
 
 
@@ -108,9 +108,9 @@ def notice_data(notice: Notice) -> dict[str, Any]:
         "ci_run": notice.ci_run,
         "session": None,
     }
-    if notice.night is None:
+    if notice.session is None:
         return data
-    results = notice.night.results
+    results = notice.session.results
     cases = [case for case in worst_first(results.cases) if not case.status.is_good]
     return {
         **data,

@@ -248,7 +248,7 @@ def pytest_terminal_summary(
 
         text = why_nothing_ran(config)
         if text is not None:
-            from pytest_dlperf.report.texts import plain
+            from pytest_dlperf.report.printing import plain
 
             terminalreporter.write_line(plain(text), yellow=True)
 

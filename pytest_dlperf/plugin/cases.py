@@ -15,7 +15,7 @@ import pytest
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import CannotMeasureError, DlperfError, UsageError
 from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT, Metric
-from pytest_dlperf.report.texts import plain
+from pytest_dlperf.report.printing import plain
 
 if TYPE_CHECKING:
     from pytest_dlperf.config.systems import System

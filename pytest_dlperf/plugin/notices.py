@@ -15,7 +15,7 @@ from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.due import is_due
 from pytest_dlperf.notices.notice import Notice, Notifier, Outcome, begin_all, lines_of, send_all
 from pytest_dlperf.report.report import Note, fault
-from pytest_dlperf.report.session import Night
+from pytest_dlperf.report.session import SessionReport
 from pytest_dlperf.results.file import encodable
 
 if TYPE_CHECKING:
@@ -45,26 +45,26 @@ class Notices:
             self._before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         yield from self._notes(begin_all(self._notifiers))
 
-    def send(self, night: Night, notes: Iterable[Note]) -> Iterator[Note]:
+    def send(self, session: SessionReport, notes: Iterable[Note]) -> Iterator[Note]:
         """Send what the session has come to; bad ``notes`` fail the session too."""
         if not self._notifiers:
             return
         faults = faults_of(notes)
         try:
-            yield from self._notes(send_all(self._notifiers, self._notice(night, faults)))
+            yield from self._notes(send_all(self._notifiers, self._notice(session, faults)))
         except Exception as error:  # noqa: BLE001 - a notice must not cost a session
             yield Note(f"no notice could be written: {fault(error)}")
         finally:
             if self._before is not None:
                 signal.signal(signal.SIGTERM, self._before)
 
-    def _notice(self, night: Night, faults: Sequence[str]) -> Notice:
+    def _notice(self, session: SessionReport, faults: Sequence[str]) -> Notice:
         settings = self._settings
         when, file = settings.notify_on, settings.history_file
         return notice_of(
-            night,
+            session,
             faults=faults,
-            is_due=is_due(night.results, when, file, is_bad=bool(faults)),
+            is_due=is_due(session.results, when, file, is_bad=bool(faults)),
             page=str(settings.html_file) if settings.html_file else None,
         )
 

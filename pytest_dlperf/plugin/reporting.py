@@ -30,10 +30,10 @@ from pytest_dlperf.plugin.records import Explainer, SessionRecords, excused, fai
 from pytest_dlperf.plugin.workers import SessionStart
 from pytest_dlperf.report.builtin import builtin_reports
 from pytest_dlperf.report.failure import fact_lines, failure_message, why_facts
+from pytest_dlperf.report.printing import plain
 from pytest_dlperf.report.report import Note, Report, Reports, TestStatus
-from pytest_dlperf.report.session import Night, night_of
+from pytest_dlperf.report.session import SessionReport, session_report
 from pytest_dlperf.report.terminal import note_lines
-from pytest_dlperf.report.texts import plain
 from pytest_dlperf.report.words import subject
 from pytest_dlperf.results.file import write_json
 
@@ -88,7 +88,7 @@ class Reporting:
         """The session's reports, on the controller."""
         self._notices: Notices | None = None
         """The session's notifiers, on the controller."""
-        self._night: Night | None = None
+        self._session: SessionReport | None = None
 
     def register(self) -> None:
         """Take part in what follows."""
@@ -227,8 +227,8 @@ class Reporting:
             if report.when == "teardown":
                 self._records.end(result.case.id, metric)
             if report.failed and isinstance(report.longrepr, str):
+                from pytest_dlperf.report.columns import decisive
                 from pytest_dlperf.report.failure import FailureText
-                from pytest_dlperf.report.figures import decisive
 
                 text, judgement = report.longrepr, decisive(result, metric)
                 report.longrepr = FailureText(text, report.location, judgement)  # type: ignore[assignment]
@@ -307,31 +307,31 @@ class Reporting:
         self._notes += notes
         results = replace(results, faults=faults_of(self._notes))
         file = self._settings.history_file
-        self._night = night = night_of(results, file, may_read_logs=True)
+        self._session = report = session_report(results, file, may_read_logs=True)
         if self._explainer.fault is not None:
             text = f"since when and what differs is not told: {self._explainer.fault}"
             self._notes.append(Note(text))
         if self._reports is not None:
-            self._reports.write(night, any_report=self._any_report)
+            self._reports.write(report, any_report=self._any_report)
             faults = faults_of(self._notes)
             if self._settings.json_file is not None and faults != results.faults:
                 # It was written first; what the others came to is known only now.
                 with suppress(OSError):
                     write_json(self._settings.json_file, replace(results, faults=faults))
         if self._notices is not None and self._any_report:
-            self._notes += self._notices.send(night, self._notes)
+            self._notes += self._notices.send(report, self._notes)
         if not self._settings.log_sources and self._settings.session_dir.exists():
             self._notes.append(Note(f"logs: {self._settings.session_dir}"))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print what the reports say at the end."""
-        if self._reports is None or self._night is None or not self._any_report:
+        if self._reports is None or self._session is None or not self._any_report:
             lines = note_lines(self._notes)
         else:
             cluster = self._suite.cluster
             title = plain(f"dlperf: cluster {cluster.name}, {cluster.estimator.value}")
             terminalreporter.write_sep("=", title)
-            lines = self._reports.summary(self._night)
+            lines = self._reports.summary(self._session)
         for line in lines:
             text = line.text if line.is_command else plain(line.text)
             terminalreporter.write_line(text, **dict.fromkeys(line.markup, True))

@@ -47,7 +47,7 @@ from pytest_dlperf.plugin.workers import (
     hand_to_worker,
     worker_input,
 )
-from pytest_dlperf.report.texts import plain
+from pytest_dlperf.report.printing import plain
 
 if TYPE_CHECKING:
     from pytest_dlperf.files.session_folder import SessionFolder

@@ -14,7 +14,7 @@ from pytest_dlperf.model.results import Results
 from pytest_dlperf.report import words
 from pytest_dlperf.report.entries import Entry
 from pytest_dlperf.report.facts import ACCEPT
-from pytest_dlperf.report.pieces import NOTHING, Text, cases_named, code, phrase, strong, word
+from pytest_dlperf.report.text import NOTHING, Text, cases_named, code, phrase, strong, word
 
 _OF_LAUNCH: Final = (DifferenceKind.COMMAND, DifferenceKind.ENVIRONMENT, DifferenceKind.LAUNCH)
 _NOT_SETTABLE: Final = (DifferenceKind.MACHINE, DifferenceKind.HOSTS)

@@ -17,7 +17,7 @@ from pytest_dlperf.model.measurement import Measurement
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.report.report import Note, Report
-from pytest_dlperf.report.session import Night
+from pytest_dlperf.report.session import SessionReport
 from pytest_dlperf.results.file import metric_entry
 
 _ASKING: Final = ("json", "save", "autosave", "compare", "compare_fail", "histogram")
@@ -33,7 +33,7 @@ class BenchmarkBridge(Report):
     def __init__(self, config: Any) -> None:
         self._config = config
 
-    def write(self, night: Night) -> Iterator[Note]:
+    def write(self, session: SessionReport) -> Iterator[Note]:
         """Add every measured case to its session, where the user has asked it for anything.
 
         A round is a run that counts; its length is the seconds per step: its work over the run's
@@ -41,7 +41,7 @@ class BenchmarkBridge(Report):
         """
         if not any(_option(self._config, name) for name in _ASKING):
             return
-        session: Any = getattr(self._config, "_benchmarksession", None)
+        theirs: Any = getattr(self._config, "_benchmarksession", None)
         # Under xdist it is disabled without this option, for its own measurements. Ours are made.
         if _option(self._config, "disable") and not _option(self._config, "enable"):
             yield Note(
@@ -51,22 +51,22 @@ class BenchmarkBridge(Report):
             return
         measured = [
             (result, result.measurement)
-            for result in night.results.cases
+            for result in session.results.cases
             if result.measurement and result.case.work
         ]
         faults = {result.case.id: _fault(measurement) for result, measurement in measured}
         try:
-            session.benchmarks.extend(
+            theirs.benchmarks.extend(
                 [
-                    _benchmark(result, measurement, night.results.cluster)
+                    _benchmark(result, measurement, session.results.cluster)
                     for result, measurement in measured
                     if not faults[result.case.id]
                 ]
             )
         finally:
-            if session is not None and not getattr(session, "benchmarks", None):
+            if theirs is not None and not getattr(theirs, "benchmarks", None):
                 # It would warn that there is nothing to save: a crash where warnings are errors.
-                session.disabled = True
+                theirs.disabled = True
         left_out = [f"{case_id} ({fault})" for case_id, fault in faults.items() if fault]
         if left_out:
             named = numbers.named(left_out, 5)

@@ -19,7 +19,7 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Measurement
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.results import CaseResult, Results
-from pytest_dlperf.report.figures import by_training
+from pytest_dlperf.report.columns import by_training
 from pytest_dlperf.report.markdown_text import fenced, inline, table
 
 _BY_NODE: Final = frozenset(("ngc_pytorch", "pytorch"))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pytest_dlperf.config.options import Settings
 from pytest_dlperf.report.report import FileReport, Note, Report
-from pytest_dlperf.report.session import Night
+from pytest_dlperf.report.session import SessionReport
 
 
 def builtin_reports(config: Any, settings: Settings) -> Iterator[Report]:
@@ -38,11 +38,11 @@ class ResultsFile(FileReport):
 
     name = "results"
 
-    def save(self, night: Night) -> None:
+    def save(self, session: SessionReport) -> None:
         """Write the results file."""
         from pytest_dlperf.results.file import write_json
 
-        write_json(self.place, night.results)
+        write_json(self.place, session.results)
 
 
 class HistoryReport(Report):
@@ -54,18 +54,18 @@ class HistoryReport(Report):
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def write(self, night: Night) -> Iterator[Note]:
+    def write(self, session: SessionReport) -> Iterator[Note]:
         """Add the session, and look for slow changes."""
         from pytest_dlperf.history.store import History
-        from pytest_dlperf.report import history_words
+        from pytest_dlperf.report import trends
 
         with History.open(self._file) as history:
-            history.add(night.results)
-        for series, drift in night.past.drifts:
+            history.add(session.results)
+        for series, drift in session.past.drifts:
             name = f"{series.case_id}, {series.metric}"
-            yield Note(f"history: {name} {history_words.drift(drift)}")
-        if night.past.fault:
-            yield Note(f"history: what drifts is not told: {night.past.fault}")
+            yield Note(f"history: {name} {trends.drift(drift)}")
+        if session.past.fault:
+            yield Note(f"history: what drifts is not told: {session.past.fault}")
 
 
 class MarkdownPage(FileReport):
@@ -73,11 +73,11 @@ class MarkdownPage(FileReport):
 
     name = "Markdown page"
 
-    def text(self, night: Night) -> str:
+    def text(self, session: SessionReport) -> str:
         """Return the page."""
         from pytest_dlperf.report.markdown import markdown_page
 
-        return markdown_page(night)
+        return markdown_page(session)
 
 
 class Page(FileReport):
@@ -85,17 +85,17 @@ class Page(FileReport):
 
     name = "page"
 
-    def text(self, night: Night) -> str:
+    def text(self, session: SessionReport) -> str:
         """Return the page."""
         from pytest_dlperf.report.html.page import html_page
 
-        return html_page(night)
+        return html_page(session)
 
-    def write(self, night: Night) -> Iterator[Note]:
+    def write(self, session: SessionReport) -> Iterator[Note]:
         """Write the page; it lacks the history where that cannot be read."""
-        yield from super().write(night)
-        if night.past.fault:
-            yield Note(f"the page shows no history: {night.past.fault}")
+        yield from super().write(session)
+        if session.past.fault:
+            yield Note(f"the page shows no history: {session.past.fault}")
 
 
 class OpenMetrics(FileReport):
@@ -103,11 +103,11 @@ class OpenMetrics(FileReport):
 
     name = "OpenMetrics file"
 
-    def text(self, night: Night) -> str:
+    def text(self, session: SessionReport) -> str:
         """Return the file."""
-        from pytest_dlperf.report.services import openmetrics
+        from pytest_dlperf.report.openmetrics import openmetrics
 
-        return openmetrics(night.results)
+        return openmetrics(session.results)
 
 
 class BenchmarkTables(FileReport):
@@ -115,11 +115,11 @@ class BenchmarkTables(FileReport):
 
     name = "tables"
 
-    def save(self, night: Night) -> None:
+    def save(self, session: SessionReport) -> None:
         """Write the tables of what was measured."""
         from pytest_dlperf.report.benchmark_tables import write_tables
 
-        write_tables(self.place, night.results)
+        write_tables(self.place, session.results)
 
 
 _WITH_A_PLACE: Final[Mapping[str, Callable[[Path], Report]]] = {

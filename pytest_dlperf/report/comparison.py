@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.report import texts
+from pytest_dlperf.report import printing
 from pytest_dlperf.report.markdown_text import bullets, code, details, inline, table
 from pytest_dlperf.report.words import difference_name, side_values
 from pytest_dlperf.results.comparison import (
@@ -43,7 +43,7 @@ def names_of(files: Sequence[str]) -> Names:
     """Call A and B by the names of their files, or by their paths where both have one name."""
     short = [Path(file).name for file in files]
     first, second = files if short[0] == short[1] else short
-    return f"A: {texts.cut(first, _LONGEST_NAME)}", f"B: {texts.cut(second, _LONGEST_NAME)}"
+    return f"A: {printing.cut(first, _LONGEST_NAME)}", f"B: {printing.cut(second, _LONGEST_NAME)}"
 
 
 def headings_of(names: Names) -> tuple[str, ...]:

@@ -21,13 +21,13 @@ from pytest_dlperf.model.judgement import (
     Verdict,
 )
 from pytest_dlperf.model.results import CaseResult, MetricResult
-from pytest_dlperf.report import texts, words
-from pytest_dlperf.report.case_status import decisive_metric, worst_first
+from pytest_dlperf.report import printing, words
+from pytest_dlperf.report.columns import alike, difference_percent
 from pytest_dlperf.report.facts import NUMBERS, Fact, Weight, facts, merged
 from pytest_dlperf.report.families import in_short
-from pytest_dlperf.report.figures import alike, difference_percent
-from pytest_dlperf.report.history_words import drifts_text
-from pytest_dlperf.report.pieces import NOTHING, Text, cases_named, join, number, phrase, strong
+from pytest_dlperf.report.status import decisive_metric, worst_first
+from pytest_dlperf.report.text import NOTHING, Text, cases_named, join, number, phrase, strong
+from pytest_dlperf.report.trends import drifts_text
 
 CASES_NAMED: Final = 3
 """Cases that a line names; the others are counted."""
@@ -157,7 +157,9 @@ class Entry(Struct, frozen=True, dict=True):
         """Tell the first case's reason: those of the others are like it, but for names."""
         judgement = self.judgement
         if judgement is not None and judgement.reason and not words.moved(judgement):
-            reason = texts.in_short(judgement.reason).removeprefix(self.case_ids[0]).lstrip(", :")
+            reason = (
+                printing.in_short(judgement.reason).removeprefix(self.case_ids[0]).lstrip(", :")
+            )
             like_it = phrase("{}; and {} more like it", reason, len(self.cases) - 1)
             yield Fact("reason", (like_it,))
 
@@ -222,7 +224,7 @@ def _cause(result: CaseResult, tonight: str) -> tuple[object, ...]:
         judgement.verdict,
         known.metric.name,
         # How far a number has moved is told; what has not has its reason.
-        None if words.moved(judgement) else alike(texts.in_short(reason), result),
+        None if words.moved(judgement) else alike(printing.in_short(reason), result),
         *(_nights(explanation, tonight) if explanation else ()),
         explanation and explanation.note,
         explanation and explanation.found and explanation.found.said,

@@ -16,10 +16,10 @@ from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.results import CaseResult, MetricResult
 from pytest_dlperf.model.statistics import difference_percent
-from pytest_dlperf.report import texts, words
+from pytest_dlperf.report import printing, words
+from pytest_dlperf.report.columns import rule_view
 from pytest_dlperf.report.families import in_short
-from pytest_dlperf.report.figures import rule_view
-from pytest_dlperf.report.pieces import NOTHING, Text, code, join, number, phrase, word
+from pytest_dlperf.report.text import NOTHING, Text, code, join, number, phrase, word
 
 ACCEPT: Final = "--dlperf-update-baselines --dlperf-reason 'TEXT'"
 NUMBERS: Final = ("measured", "reference")
@@ -126,7 +126,7 @@ def _how_far(judgement: Judgement, held: float) -> Text:
 def _reason(judgement: Judgement, case_id: str) -> Text:
     """Write the reason in a line; of a log's last lines, the last one."""
     if judgement.reason:
-        return phrase("{}", texts.in_short(judgement.reason).removeprefix(case_id).lstrip(", :"))
+        return phrase("{}", printing.in_short(judgement.reason).removeprefix(case_id).lstrip(", :"))
     if judgement.verdict is Verdict.NO_BASELINE:
         option = code("--dlperf-create-baselines")
         return phrase("no number is accepted; {} records what is measured and passes", option)
@@ -164,7 +164,7 @@ def _basis(judgement: Judgement) -> Iterator[Fact]:
 
 
 def _note(note: str) -> Text:
-    return phrase("{}", texts.in_short(note))
+    return phrase("{}", printing.in_short(note))
 
 
 def _sees(decision: Decision) -> str:

@@ -16,10 +16,10 @@ from pytest_dlperf.model.judgement import DifferenceKind, Explanation, Judgement
 from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.results import MetricResult
 from pytest_dlperf.model.statistics import difference_percent
-from pytest_dlperf.report import texts, words
+from pytest_dlperf.report import printing, words
 from pytest_dlperf.report.facts import Fact, Weight, facts
-from pytest_dlperf.report.pieces import Text, code, join, number, phrase, word
 from pytest_dlperf.report.runs import RUNS_LISTED, RunsText, interleaved_arms, runs_text
+from pytest_dlperf.report.text import Text, code, join, number, phrase, word
 
 TEXTS_SHOWN: Final = 5
 """Texts of a fact that a message lists; the results file has all of them."""
@@ -49,7 +49,7 @@ class FailureText:
         self.gist = "" if judgement is None else words.moved(judgement) or judgement.verdict.value
         """How far the number has moved, or the verdict: what has room before a test's name."""
         # A log's lines stand in it, and a line may be a command to what runs the session.
-        self._text = text = texts.plain(text)
+        self._text = text = printing.plain(text)
         path, line, _ = location
         self.reprcrash = _Crash(path, (line or 0) + 1, text.partition("\n")[0])
 
@@ -114,7 +114,7 @@ def headline(
         reason = _in_head(judgement.reason, case_id)
         if len(reason) > _LONGEST_REASON:
             # A remedy follows the fault.
-            reason = texts.cut(reason.partition("; ")[0], _LONGEST_REASON)
+            reason = printing.cut(reason.partition("; ")[0], _LONGEST_REASON)
         return phrase("{}; {}", said, reason)
     suspect = explanation.differences[0] if explanation and explanation.differences else None
     if suspect is None or not suspect.came_with_it:
@@ -133,16 +133,16 @@ def reason_facts(judgement: Judgement, head: Text, *, case_id: str) -> Iterator[
     reason = judgement.reason or ""
     said, _, rest = _in_head(reason, case_id).partition("; ")
     # A reason of several lines ends with those of a log.
-    if "\n" not in reason and texts.printable(_in_head(reason, case_id)) in str(head):
+    if "\n" not in reason and printing.printable(_in_head(reason, case_id)) in str(head):
         return
-    is_begun = "\n" not in reason and str(head).endswith(f"; {texts.printable(said)}")
+    is_begun = "\n" not in reason and str(head).endswith(f"; {printing.printable(said)}")
     label, told = ("more", rest) if is_begun else ("reason", reason)
     yield Fact(label, tuple(phrase("{}", line) for line in told.split("\n")))
 
 
 def _in_head(reason: str, case_id: str) -> str:
     """Write a reason in one line, without the case, which the test's id names."""
-    return texts.in_short(reason).removeprefix(case_id).lstrip(", :")
+    return printing.in_short(reason).removeprefix(case_id).lstrip(", :")
 
 
 def why_facts(

@@ -14,8 +14,8 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import MEMBER, Metric
 from pytest_dlperf.model.results import CaseResult, MetricResult
-from pytest_dlperf.report.case_status import word_of
-from pytest_dlperf.report.figures import lost
+from pytest_dlperf.report.columns import lost
+from pytest_dlperf.report.status import word_of
 
 NAMES_SHOWN: Final = 3
 """Names of a family that a report tells, the worst; its table has all."""

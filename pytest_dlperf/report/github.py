@@ -10,14 +10,14 @@ from pytest_dlperf.files.writing import open_regular
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import CaseResult, Results
-from pytest_dlperf.report import texts
-from pytest_dlperf.report.case_rows import case_title, gaps
-from pytest_dlperf.report.case_status import worst_first
+from pytest_dlperf.report import printing
 from pytest_dlperf.report.entries import TEXTS_SHOWN
 from pytest_dlperf.report.facts import Weight, case_facts
 from pytest_dlperf.report.markdown import markdown_page
 from pytest_dlperf.report.report import Line, Note, Report
-from pytest_dlperf.report.session import Night
+from pytest_dlperf.report.rows import case_title, gaps
+from pytest_dlperf.report.session import SessionReport
+from pytest_dlperf.report.status import worst_first
 
 SUMMARY_BYTES: Final = 1_000_000
 """Bytes of a step's summary that are used. GitHub shows none at all above 1 MiB, and what follows
@@ -39,7 +39,7 @@ class StepSummary(Report):
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def write(self, night: Night) -> Iterator[Note]:
+    def write(self, session: SessionReport) -> Iterator[Note]:
         """Append the page, where it has room."""
         with open(self._file, "ab+", opener=open_regular) as opened:
             size = opened.seek(0, 2)
@@ -48,7 +48,7 @@ class StepSummary(Report):
                 opened.seek(size - 1)
                 # The page must not go on a line, a list or a table that stands there.
                 before = b"\n" if opened.read(1) == b"\n" else b"\n\n"
-            page = markdown_page(night, max_bytes=SUMMARY_BYTES - size - len(before))
+            page = markdown_page(session, max_bytes=SUMMARY_BYTES - size - len(before))
             if page:
                 # In one piece: a step may run several sessions at once.
                 opened.write(before + page.encode())
@@ -61,20 +61,20 @@ class Annotations(Report):
 
     name = "annotations"
 
-    def summary(self, night: Night, notes: Sequence[Note]) -> Iterator[Line]:
+    def summary(self, session: SessionReport, notes: Sequence[Note]) -> Iterator[Line]:
         """Return the commands."""
-        return (Line(text, is_command=True) for text in annotation_lines(night, notes))
+        return (Line(text, is_command=True) for text in annotation_lines(session, notes))
 
 
-def annotation_lines(night: Night, notes: Iterable[Note] = ()) -> Iterator[str]:
+def annotation_lines(session: SessionReport, notes: Iterable[Note] = ()) -> Iterator[str]:
     """Yield commands that annotate the run with what failed, the worst first."""
-    results = night.results
+    results = session.results
     cases = worst_first(results.cases)
     errors = [_of_case(result, results) for result in cases if result.status.is_alarm]
     errors += [("pytest-dlperf", note.text) for note in notes if note.is_bad]
     warnings = []
     if results.interrupted:
-        warnings.append(("the session was interrupted", str(night.sentence)))
+        warnings.append(("the session was interrupted", str(session.sentence)))
     shifted = Verdict.ENVIRONMENT_SHIFT
     (errors if results.strict else warnings).extend(
         [
@@ -119,10 +119,10 @@ def _annotations(kind: str, told: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 def _command(kind: str, title: str, message: str) -> str:
     """Write a workflow command in one line, which nothing in its texts can end or add to."""
-    text = texts.plain(message)
+    text = printing.plain(message)
     if len(text) > MESSAGE_LENGTH:
         text = f"{text[:MESSAGE_LENGTH]}…"
-    return f"::{kind} title={_property(texts.printable(title))}::{_data(text)}"
+    return f"::{kind} title={_property(printing.printable(title))}::{_data(text)}"
 
 
 def _data(text: str) -> str:

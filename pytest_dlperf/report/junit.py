@@ -7,8 +7,8 @@ from typing import Any
 
 from pytest_dlperf.model.measurement import Measurement
 from pytest_dlperf.model.results import CaseResult, MetricResult
-from pytest_dlperf.report import texts
-from pytest_dlperf.report.figures import decisive
+from pytest_dlperf.report import printing
+from pytest_dlperf.report.columns import decisive
 from pytest_dlperf.report.report import Report
 from pytest_dlperf.results.file import metric_entry
 
@@ -58,7 +58,7 @@ def _is_beside(known: MetricResult, result: CaseResult, metric: str) -> bool:
 def _of_metric(known: MetricResult, result: CaseResult) -> dict[str, Any]:
     entry = metric_entry(known)
     if entry["reason"]:
-        entry["reason"] = texts.in_short(entry["reason"])
+        entry["reason"] = printing.in_short(entry["reason"])
     runs = result.measurement.runs if result.measurement is not None else ()
     name, since = known.metric.name, known.explanation and known.explanation.since
     return {
@@ -88,4 +88,4 @@ def _text(value: Any) -> str:
         return " ".join(map(_text, value))
     if isinstance(value, float):
         return f"{value:.10g}"
-    return texts.printable(str(value))
+    return printing.printable(str(value))

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 
 from pytest_dlperf.measure.by_launching import RunProgress
 from pytest_dlperf.model import numbers
-from pytest_dlperf.report import texts
+from pytest_dlperf.report import printing
 
 _CLEAR: Final = "\033[K"
 
@@ -54,7 +54,7 @@ class LiveReport:
 
     def say(self, text: str) -> None:
         """Tell something in a line of its own: it may be what a host has printed."""
-        text = texts.printable(text)
+        text = printing.printable(text)
         if self._terminal is None:
             with self._uncaptured():
                 sys.stderr.write(f"dlperf: {self._who}: {text}\n")
@@ -76,7 +76,7 @@ class LiveReport:
                 reporter.ensure_newline()
             self._is_open = True
             columns = shutil.get_terminal_size().columns
-            line = texts.printable(progress_line(progress))[: columns - 1]
+            line = printing.printable(progress_line(progress))[: columns - 1]
             # Past pytest's writer, which would count these columns as part of its own line.
             sys.stdout.write(f"\r{line}{_CLEAR}")
             sys.stdout.flush()

@@ -14,14 +14,8 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.results import CaseResult, Results
-from pytest_dlperf.report import texts
-from pytest_dlperf.report.case_rows import Row, case_title, gaps, judged_rows
-from pytest_dlperf.report.case_status import counts, metric_words, worst_first
-from pytest_dlperf.report.entries import Entry
-from pytest_dlperf.report.environment import environment_facts, session_facts
-from pytest_dlperf.report.facts import NUMBERS, case_facts
-from pytest_dlperf.report.families import Family, families_of, in_short
-from pytest_dlperf.report.figures import (
+from pytest_dlperf.report import printing
+from pytest_dlperf.report.columns import (
     CHANGE_HEADINGS,
     by_training,
     change_row,
@@ -30,6 +24,10 @@ from pytest_dlperf.report.figures import (
     scaling_of,
     with_unit,
 )
+from pytest_dlperf.report.entries import Entry
+from pytest_dlperf.report.environment import environment_facts, session_facts
+from pytest_dlperf.report.facts import NUMBERS, case_facts
+from pytest_dlperf.report.families import Family, families_of, in_short
 from pytest_dlperf.report.markdown_text import (
     FOLDED,
     bullets,
@@ -40,10 +38,12 @@ from pytest_dlperf.report.markdown_text import (
     rendered,
     table,
 )
-from pytest_dlperf.report.pieces import Text, join, phrase, strong
 from pytest_dlperf.report.remarks import absences
+from pytest_dlperf.report.rows import Row, case_title, gaps, judged_rows
 from pytest_dlperf.report.runs import RunsText, RunText, measurements_of, runs_text
-from pytest_dlperf.report.session import Night
+from pytest_dlperf.report.session import SessionReport
+from pytest_dlperf.report.status import counts, metric_words, worst_first
+from pytest_dlperf.report.text import Text, join, phrase, strong
 from pytest_dlperf.results.comparison import measured_facts
 
 Cells: TypeAlias = Sequence[str]
@@ -74,13 +74,13 @@ _NO_ROOM: Final = (
 )
 
 
-def markdown_page(night: Night, *, max_bytes: int | None = None) -> str:
+def markdown_page(session: SessionReport, *, max_bytes: int | None = None) -> str:
     """Write the page, in UTF-8 at most so many bytes long.
 
     Where that is too little, it goes without what is folded, and ends early. It is empty where not
     even the head has room.
     """
-    head, blocks = _head(night), list(_blocks(night))
+    head, blocks = _head(session), list(_blocks(session))
     page = _joined(head, blocks)
     if max_bytes is None or _size(page) <= max_bytes:
         return page
@@ -112,15 +112,15 @@ def _size(text: str) -> int:
     return len(text.encode())
 
 
-def _head(night: Night) -> str:
-    results, said = night.told, rendered(night.sentence)
-    facts = [*night.facts, *(entry.title for entry in (*night.shifts, *night.gains))]
+def _head(session: SessionReport) -> str:
+    results, said = session.told, rendered(session.sentence)
+    facts = [*session.facts, *(entry.title for entry in (*session.shifts, *session.gains))]
     blocks = (
         f"# dlperf: cluster {inline(results.cluster)}",
         f"**{said[:1].upper()}{said[1:]}.**",
-        rendered(night.advice),
-        bullets(map(rendered, night.urgent)),
-        _some([rendered(_in_short(entry)) for entry in night.bad]),
+        rendered(session.advice),
+        bullets(map(rendered, session.urgent)),
+        _some([rendered(_in_short(entry)) for entry in session.bad]),
         _some(list(map(rendered, facts))),
         ", ".join(f"{name} {code(fact)}" for name, fact in session_facts(results)),
     )
@@ -133,8 +133,8 @@ def _in_short(entry: Entry) -> Text:
     return join("; ", [entry.title, *reason, *entry.causes[:1]])
 
 
-def _blocks(night: Night) -> Iterator[_Block]:
-    results = night.told
+def _blocks(session: SessionReport) -> Iterator[_Block]:
+    results = session.told
     for result in worst_first(results.cases):
         status = result.status
         if status in _ABSENT:
@@ -147,7 +147,7 @@ def _blocks(night: Night) -> Iterator[_Block]:
     yield from _section("Verdicts", _verdicts(results.cases))
     yield from _section("Not measured or not judged", _absent(results.cases))
     yield from _matrix(results)
-    remarks = bullets(map(rendered, night.suspicions))
+    remarks = bullets(map(rendered, session.suspicions))
     yield from _section("Worth knowing", remarks)
     yield from _section("Accepted", _accepted(results))
     yield from _section("Logs that were left out", _ignored(results))
@@ -251,7 +251,7 @@ def _runs_table(found: RunsText) -> str:
     def row(run: RunText) -> Sequence[str]:
         told = run.cells if run.status is RunStatus.OK else [f"**{cell}**" for cell in run.cells]
         log = code(f"{found.folder}{run.log}") if run.log else ""
-        return run.label, *told, log, inline(texts.in_short(run.reason))
+        return run.label, *told, log, inline(printing.in_short(run.reason))
 
     headings = [inline(with_unit(metric)) for metric in found.metrics]
     right = "r" * (1 + len(headings))

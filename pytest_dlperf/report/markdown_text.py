@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from pytest_dlperf.report import texts
-from pytest_dlperf.report.pieces import Piece, Role, Text
-from pytest_dlperf.report.tables import padded
+from pytest_dlperf.report import printing
+from pytest_dlperf.report.printing import padded
+from pytest_dlperf.report.text import Piece, Role, Text
 
 LONGEST: Final = 1000
 """Characters of one text that are shown."""
@@ -52,7 +52,7 @@ def code(text: str) -> str:
 
 
 def rendered(text: Text) -> str:
-    """Write a text of the night: each piece by its role."""
+    """Write a text of the session: each piece by its role."""
     line = ""
     for piece in text.pieces:
         shown = _piece(piece)
@@ -82,7 +82,7 @@ def _words(line: str) -> str:
 
 def fenced(lines: Iterable[str]) -> str:
     """Write a block of lines as they are, such as the end of a log."""
-    body = "\n".join(_clipped(texts.printable(line)) for line in lines)
+    body = "\n".join(_clipped(printing.printable(line)) for line in lines)
     fence = _fence(body, least=3)
     return f"{fence}text\n{body}\n{fence}"
 
@@ -127,7 +127,7 @@ def _fence(text: str, *, least: int) -> str:
 
 
 def _one_line(text: str) -> str:
-    return _clipped(texts.in_short(text))
+    return _clipped(printing.in_short(text))
 
 
 def _clipped(text: str) -> str:

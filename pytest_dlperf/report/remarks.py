@@ -10,9 +10,9 @@ from pytest_dlperf.model.case import SINGLE_DEVICE, Topology
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import SPEEDUP, Source
 from pytest_dlperf.model.results import CaseResult, IgnoredLog
-from pytest_dlperf.report import texts
-from pytest_dlperf.report.figures import alike, by_training, scaling_of
-from pytest_dlperf.report.pieces import Listing, Text, cases_named, join, number, phrase, strong
+from pytest_dlperf.report import printing
+from pytest_dlperf.report.columns import alike, by_training, scaling_of
+from pytest_dlperf.report.text import Listing, Text, cases_named, join, number, phrase, strong
 
 IGNORED_SHOWN: Final = 20
 """Left-out logs that are listed; the results file has all of them."""
@@ -57,7 +57,7 @@ def absences(cases: Iterable[CaseResult], statuses: Sequence[Verdict], *, most: 
         status = result.status
         if status in statuses:
             every = [judged.reason for judged in result.judgements.values() if judged.reason]
-            reason = texts.in_short("; ".join(dict.fromkeys(every)))
+            reason = printing.in_short("; ".join(dict.fromkeys(every)))
             members = found.setdefault((status, alike(reason, result)), {})
             members[result.case.id] = reason.removeprefix(result.case.id).lstrip()
     told = []
@@ -80,7 +80,7 @@ def left_out_logs(logs: Sequence[IgnoredLog]) -> Iterator[str]:
     if logs:
         yield f"logs that were left out: {len(logs)}"
     for item in logs[:IGNORED_SHOWN]:
-        yield f"  {texts.printable(item.log)}: {item.reason}"
+        yield f"  {printing.printable(item.log)}: {item.reason}"
     if len(logs) > IGNORED_SHOWN:
         more = len(logs) - IGNORED_SHOWN
         yield f"  … and {more} more; --dlperf-json FILE has all of them"

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from pytest_dlperf.model.errors import DlperfError
 from pytest_dlperf.model.results import CaseResult
-from pytest_dlperf.report.session import Night
+from pytest_dlperf.report.session import SessionReport
 
 
 class Note(Struct, frozen=True):
@@ -49,9 +49,8 @@ class TestStatus(Struct, frozen=True):
 class Report:
     """A report of a session. Override the moments that it takes part in.
 
-    At its end there is one ``Night`` for all reports: the results, and the session in words. The
-    methods are called in the order in which they stand here, on xdist's controller only.
-    Import what is expensive inside them: a session that ends early never needs it.
+    At its end there is one ``SessionReport`` for all reports: its numbers and words. The methods
+    are called in the order in which they stand here, on xdist's controller only.
     """
 
     name: str = "report"
@@ -71,18 +70,18 @@ class Report:
         del result, metric
         return ()
 
-    def write(self, night: Night) -> Iterable[Note]:
+    def write(self, session: SessionReport) -> Iterable[Note]:
         """Write the report at the session's end, and return what to tell of it.
 
         Raises:
             OSError: It cannot be written. This is told; the other reports are written.
         """
-        del night
+        del session
         return ()
 
-    def summary(self, night: Night, notes: Sequence[Note]) -> Iterable[Line]:
+    def summary(self, session: SessionReport, notes: Sequence[Note]) -> Iterable[Line]:
         """Return lines for the terminal's summary; ``notes`` are those of all reports."""
-        del night, notes
+        del session, notes
         return ()
 
 
@@ -94,20 +93,20 @@ class FileReport(Report):
     def __init__(self, place: Path) -> None:
         self.place = place
 
-    def text(self, night: Night) -> str:
+    def text(self, session: SessionReport) -> str:
         """Return what the file holds; a report that is more than a text overrides ``save``."""
         raise NotImplementedError
 
-    def save(self, night: Night) -> None:
+    def save(self, session: SessionReport) -> None:
         """Write ``self.place``, and make the folders above it."""
         from pytest_dlperf.files.writing import write_whole
 
-        write_whole(self.place, self.text(night))
+        write_whole(self.place, self.text(session))
 
-    def write(self, night: Night) -> Iterable[Note]:
+    def write(self, session: SessionReport) -> Iterable[Note]:
         """Write the file, and say where it is and whether its folder is new."""
         is_new = not self.place.parent.exists()
-        self.save(night)
+        self.save(session)
         if not self.place.exists():
             return [Note(f"no {self.name}: nothing was measured")]
         return [Note(f"{self.name}: {self.place}{', in a new folder' if is_new else ''}")]
@@ -140,20 +139,20 @@ class Reports:
                 found += report.properties(result, metric)
         return found
 
-    def write(self, night: Night, *, any_report: bool) -> None:
+    def write(self, session: SessionReport, *, any_report: bool) -> None:
         """Write the reports; without ``any_report`` of a test only the files that were named."""
         for report in self._reports:
             if any_report or not report.needs_tests:
                 with self._faults_noted(report):
-                    self._notes.extend(report.write(night))
+                    self._notes.extend(report.write(session))
 
-    def summary(self, night: Night) -> Iterator[Line]:
+    def summary(self, session: SessionReport) -> Iterator[Line]:
         """Yield what the reports print in the terminal's summary."""
         told = len(self._notes)
         notes = tuple(self._notes)
         for report in self._reports:
             with self._faults_noted(report):
-                yield from report.summary(night, notes)
+                yield from report.summary(session, notes)
         yield from (Line(note.text, ("red",)) for note in self._notes[told:])
 
     @contextmanager

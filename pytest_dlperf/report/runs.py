@@ -11,7 +11,7 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, Run, RunStatus, Samples
 from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.results import CaseResult
-from pytest_dlperf.report import texts
+from pytest_dlperf.report import printing
 
 RUNS_LISTED: Final = 20
 """Runs of a measurement that a terminal lists; of logs that exist there may be thousands."""
@@ -36,7 +36,7 @@ class RunText(Struct, frozen=True, kw_only=True):
     @property
     def in_short(self) -> str:
         """Return the reason in one line."""
-        return texts.in_short(self.reason)
+        return printing.in_short(self.reason)
 
 
 class RunsText(Struct, frozen=True, kw_only=True):

@@ -10,14 +10,14 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Metric, Source
 from pytest_dlperf.model.results import CaseResult, MetricResult, Results
 from pytest_dlperf.report import words
-from pytest_dlperf.report.case_status import (
+from pytest_dlperf.report.columns import difference_percent, lost
+from pytest_dlperf.report.status import (
     NOTHING_MEASURED,
     decisive_metric,
     recovered_from,
     worst_first,
 )
-from pytest_dlperf.report.figures import difference_percent, lost
-from pytest_dlperf.report.pieces import Text, join, number, phrase, word
+from pytest_dlperf.report.text import Text, join, number, phrase, word
 
 _ONE_AND_MORE: Final = {
     Verdict.FAILED: ("failed", "failed"),

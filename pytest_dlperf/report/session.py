@@ -17,12 +17,14 @@ from pytest_dlperf.history.case_history import Drifting, Past
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.results import CaseResult, Results
-from pytest_dlperf.report import history_words, texts, words
+from pytest_dlperf.report import printing, trends, words
 from pytest_dlperf.report.advice import advice_of
-from pytest_dlperf.report.case_status import recovered_from, worst_first
+from pytest_dlperf.report.columns import alike
 from pytest_dlperf.report.entries import AGES, CASES_NAMED, UNDATED, Entry, entries_of
-from pytest_dlperf.report.figures import alike
-from pytest_dlperf.report.pieces import (
+from pytest_dlperf.report.remarks import suspicion_lines
+from pytest_dlperf.report.sentence import sentence_of
+from pytest_dlperf.report.status import recovered_from, worst_first
+from pytest_dlperf.report.text import (
     NOTHING,
     Text,
     cases_named,
@@ -31,13 +33,11 @@ from pytest_dlperf.report.pieces import (
     phrase,
     word,
 )
-from pytest_dlperf.report.remarks import suspicion_lines
-from pytest_dlperf.report.sentence import sentence_of
 
 _ABSENT: Final = (Verdict.NOT_JUDGED, Verdict.NOT_MEASURED, Verdict.SKIPPED)
 
 
-class Night(Struct, frozen=True, dict=True):
+class SessionReport(Struct, frozen=True, dict=True):
     """A session in words: each part is made when it is first asked for, and once."""
 
     results: Results
@@ -114,14 +114,14 @@ class Night(Struct, frozen=True, dict=True):
         """What only all cases together show, and may need action."""
         return (
             *(phrase("{}", line) for line in suspicion_lines(self.told.cases)),
-            *history_words.new_levels(self._rest, self.past.histories, self.told.started),
+            *trends.new_levels(self._rest, self.past.histories, self.told.started),
         )
 
     @cached_property
     def drifts(self) -> tuple[Text, ...]:
         """A line for each case that drifts, as its history shows."""
         cases = worst_first(self.told.cases)
-        return tuple(history_words.drift_lines(cases, self.past.histories))
+        return tuple(trends.drift_lines(cases, self.past.histories))
 
     @property
     def blocks(self) -> Iterator[tuple[str, tuple[Entry, ...]]]:
@@ -151,13 +151,13 @@ class Night(Struct, frozen=True, dict=True):
         return tuple(entries_of(found, self.told.started))
 
 
-def night_of(
+def session_report(
     results: Results, history_file: Path | None = None, *, may_read_logs: bool = False
-) -> Night:
+) -> SessionReport:
     """Put a session into words; without the database they say nothing of other nights."""
     from pytest_dlperf.history.case_history import Past
 
-    return Night(results, Past(results, history_file), may_read_logs)
+    return SessionReport(results, Past(results, history_file), may_read_logs)
 
 
 def said_once(results: Results) -> Results:
@@ -195,7 +195,7 @@ def _facts(
 ) -> Iterator[Text]:
     """Yield a line for each fact that needs no action; ``rest`` are the cases not told so far."""
     if drifts:
-        yield history_words.drifts_text(drifts)
+        yield trends.drifts_text(drifts)
     for status in _ABSENT:
         yield from _absent([result for result in rest if result.status is status], status)
     yield from _accepted(results)
@@ -220,7 +220,7 @@ def _absent(cases: Sequence[CaseResult], status: Verdict) -> Iterator[Text]:
     ids = [result.case.id for result in cases]
     said = phrase("{} {}: {}", counted, word(status.value), cases_named(ids, CASES_NAMED))
     if reasons:
-        said = phrase("{}: {}", said, texts.in_short(reasons[0][1]))
+        said = phrase("{}: {}", said, printing.in_short(reasons[0][1]))
     different = {alike(reason, result) for result, reason in reasons}
     yield phrase("{}; and other reasons", said) if len(different) > 1 else said
 
@@ -229,6 +229,6 @@ def _accepted(results: Results) -> Iterator[Text]:
     changes = results.baseline_changes
     if changes:
         first = changes[0]
-        who = phrase(" by {}", texts.person(first.by)) if first.by else NOTHING
+        who = phrase(" by {}", printing.person(first.by)) if first.by else NOTHING
         count = numbers.counted(len(changes), "number")
-        yield phrase("accepted tonight{}: {} ({})", who, number(count), texts.reason(first.why))
+        yield phrase("accepted tonight{}: {} ({})", who, number(count), printing.reason(first.why))

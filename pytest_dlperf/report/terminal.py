@@ -12,19 +12,17 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.model.results import CaseResult, IgnoredLog
-from pytest_dlperf.report import texts
-from pytest_dlperf.report.case_rows import Row, case_rows, has_failure, row_facts, row_runs
-from pytest_dlperf.report.case_status import case_counts, worst_first
-from pytest_dlperf.report.facts import Fact
-from pytest_dlperf.report.failure import LABEL
-from pytest_dlperf.report.figures import (
+from pytest_dlperf.report import printing
+from pytest_dlperf.report.columns import (
     CHANGE_HEADINGS,
     FIGURES,
     change_row,
     decisive,
     difference_percent,
 )
-from pytest_dlperf.report.pieces import Listing
+from pytest_dlperf.report.facts import Fact
+from pytest_dlperf.report.failure import LABEL
+from pytest_dlperf.report.printing import aligned, listed, stacked, wrapped
 from pytest_dlperf.report.remarks import (
     absences,
     is_only_skipped,
@@ -33,8 +31,10 @@ from pytest_dlperf.report.remarks import (
     suspicion_lines,
 )
 from pytest_dlperf.report.report import Line, Note, Report, TestStatus
-from pytest_dlperf.report.session import Night
-from pytest_dlperf.report.tables import aligned, listed, stacked, wrapped
+from pytest_dlperf.report.rows import Row, case_rows, has_failure, row_facts, row_runs
+from pytest_dlperf.report.session import SessionReport
+from pytest_dlperf.report.status import case_counts, worst_first
+from pytest_dlperf.report.text import Listing
 
 LETTERS: Final = {
     Verdict.IMPROVED: "+",
@@ -73,9 +73,9 @@ class TerminalReport(Report):
         """Return the verdict instead of "passed" or "failed", with ``-v`` the number too."""
         return verdict_status(result, metric, given, strict=self._strict)
 
-    def summary(self, night: Night, notes: Sequence[Note]) -> Iterator[Line]:
+    def summary(self, session: SessionReport, notes: Sequence[Note]) -> Iterator[Line]:
         """Return what the session has come to, the table of its cases, the notes, the counts."""
-        results = night.results
+        results = session.results
         cases, strict = results.cases, results.strict
         width = self._config.get_terminal_writer().fullwidth
         verbosity = self._config.get_verbosity()
@@ -83,10 +83,10 @@ class TerminalReport(Report):
         has_failures = option.tbstyle not in ("no", "line") and not option.no_summary
         worst = _worst_colour(cases, strict=strict, interrupted=results.interrupted)
         # Of a session in order, as the one before it, the counts say as much.
-        if verbosity >= 0 and (worst != "green" or night.recovered):
-            for line in wrapped(str(night.sentence), width, indent=4):
+        if verbosity >= 0 and (worst != "green" or session.recovered):
+            for line in wrapped(str(session.sentence), width, indent=4):
                 yield Line(line, ("bold", worst))
-            for one in map(str, (night.advice, *night.recovered)):
+            for one in map(str, (session.advice, *session.recovered)):
                 yield from map(Line, wrapped(one, width, indent=4))
         yield from summary_lines(
             cases,
@@ -156,7 +156,7 @@ def note_lines(notes: Iterable[Note], *, width: int | None = None) -> Iterator[L
     """Say what was written and what could not be; a line each where no width is given."""
     for note in notes:
         markup = ("red",) if note.is_bad else ()
-        text = texts.printable(note.text)
+        text = printing.printable(note.text)
         for line in [text] if width is None else wrapped(text, width, indent=4):
             yield Line(line, markup)
 

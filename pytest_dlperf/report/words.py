@@ -26,10 +26,10 @@ from pytest_dlperf.model.judgement import (
     Verdict,
 )
 from pytest_dlperf.model.results import CaseResult, day_of, parse_time
-from pytest_dlperf.report import texts
-from pytest_dlperf.report.case_status import decisive_metric
-from pytest_dlperf.report.figures import difference_percent, lost
-from pytest_dlperf.report.pieces import (
+from pytest_dlperf.report import printing
+from pytest_dlperf.report.columns import difference_percent, lost
+from pytest_dlperf.report.status import decisive_metric
+from pytest_dlperf.report.text import (
     NOTHING,
     Piece,
     Text,
@@ -194,10 +194,10 @@ def is_known(explanation: Explanation | None, tonight: str) -> bool:
 def noted(note: Note, tonight: str) -> Text:
     """Say who noted what of a fault, and until when."""
     today = _day(tonight, tonight)
-    by = phrase("by {} ", texts.person(note.by)) if note.by else NOTHING
+    by = phrase("by {} ", printing.person(note.by)) if note.by else NOTHING
     over = "" if today is not None and note.holds(today) else " (which is over)"
     day, until = word(dated(note.at, tonight)), word(f"{note.until}{over}")
-    return phrase("{}on {} until {}: {}", by, day, until, texts.reason(note.text))
+    return phrase("{}on {} until {}: {}", by, day, until, printing.reason(note.text))
 
 
 def _since(night: PastNight, explanation: Explanation, tonight: str) -> Text:
@@ -228,7 +228,7 @@ def short_commit(commit: str) -> str:
     """Shorten a commit's digest to what people compare, and name files that differ from it."""
     found = _COMMIT.fullmatch(commit)
     if found is None:  # as a file may have it that was not written here
-        return texts.cut(commit, _LONGEST_VALUE)
+        return printing.cut(commit, _LONGEST_VALUE)
     return f"{found[1]}{f' with changes in {found[2]}' if found[2] else ''}"
 
 
@@ -262,16 +262,16 @@ def _of_probe(one: Companion) -> Text:
         percent = number(numbers.signed_percent(one.difference_percent or 0.0))
         return phrase("{} {}{}", one.metric or "", word(verdict), percent)
     verdict = one.verdict.value if one.verdict is not None else "not run"
-    reason = phrase(" ({})", texts.in_short(one.reason)) if one.reason else NOTHING
+    reason = phrase(" ({})", printing.in_short(one.reason)) if one.reason else NOTHING
     return phrase("{}{}", word(verdict), reason)
 
 
 def found_texts(explanation: Explanation) -> Iterator[Text]:
     """Yield what `bisect` has found, and what belongs to it."""
     if explanation.found is not None:
-        yield phrase("{}", strong(texts.reason(explanation.found.said)))
+        yield phrase("{}", strong(printing.reason(explanation.found.said)))
         for name, text in explanation.found.facts.items():
-            yield phrase("{}: {}", texts.reason(name), texts.reason(text))
+            yield phrase("{}: {}", printing.reason(name), printing.reason(text))
 
 
 # --------------------------------------------------------------------------- what differs
@@ -315,7 +315,7 @@ def difference_name(difference: Difference) -> str:
     kind = difference.kind
     if kind is DifferenceKind.COMMIT:
         return f"commit of {_checkout(difference.checkout or difference.name)}"
-    name = texts.cut(difference.name, _LONGEST_VALUE)
+    name = printing.cut(difference.name, _LONGEST_VALUE)
     if kind is DifferenceKind.COMMAND or name.startswith(kind.value):
         return name
     return f"{kind.value} {name}"
@@ -330,7 +330,7 @@ def news(difference: Difference) -> str:
 def _checkout(name: str) -> str:
     """Name a checkout; one that is known by no folder's name by what it holds."""
     known = {"working_directory": "the trainer", SUITE: "the system files"}
-    return known.get(name) or texts.cut(name, _LONGEST_VALUE)
+    return known.get(name) or printing.cut(name, _LONGEST_VALUE)
 
 
 def _shortened(values: Sequence[str | None]) -> list[str]:
@@ -366,17 +366,17 @@ def commit_texts(explanation: Explanation) -> Iterator[Text]:
         shown = known.commits[:COMMITS_SHOWN]
         for one in shown:
             author, title = (
-                texts.cut(one.author, _LONGEST_VALUE),
-                texts.cut(one.title, _LONGEST_TITLE),
+                printing.cut(one.author, _LONGEST_VALUE),
+                printing.cut(one.title, _LONGEST_TITLE),
             )
             line = f"{short_commit(one.name)} of {name}, {author}: {title}"
-            yield phrase("{}", Piece(line, address=texts.address(one.address)))
+            yield phrase("{}", Piece(line, address=printing.address(one.address)))
         more = (known.count or 0) - len(shown)
         ends = f"{short_commit(known.first)} to {short_commit(known.last)}"
         if more > 0 or not known.commits:
             count = f"and {more} more " if more > 0 else ""
             # The address is worth reading where nothing can be clicked.
-            address = texts.address(known.compare)
+            address = printing.address(known.compare)
             link = Piece(address, address=address) if address else ""
             yield join(": ", [f"{count}of {name}, {ends}", link])
 
@@ -388,7 +388,7 @@ def accepted_by(acceptance: Acceptance | None, tonight: str) -> Text:
     """Say who accepted a number, when, at which commit and why; empty if nothing is recorded."""
     if acceptance is None:
         return NOTHING
-    who = phrase("by {} ", texts.person(acceptance.by)) if acceptance.by else NOTHING
+    who = phrase("by {} ", printing.person(acceptance.by)) if acceptance.by else NOTHING
     when = phrase("{}on {}", who, word(dated(acceptance.at, tonight)))
     said = join(", ", [when, _commit(acceptance.commit)])
-    return join(": ", [said, texts.reason(acceptance.reason) if acceptance.reason else ""])
+    return join(": ", [said, printing.reason(acceptance.reason) if acceptance.reason else ""])

@@ -14,13 +14,13 @@ from pytest_dlperf.measure.ending import last_lines, last_words
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.results import CaseResult, Results
-from pytest_dlperf.report.case_rows import gaps
 from pytest_dlperf.report.facts import Fact, Weight, case_facts
 from pytest_dlperf.report.html.drawing import Badge, badge_of
 from pytest_dlperf.report.html.family_view import FamilyView, family_views
 from pytest_dlperf.report.html.metric_view import MetricView, metric_views
-from pytest_dlperf.report.pieces import Text
+from pytest_dlperf.report.rows import gaps
 from pytest_dlperf.report.runs import RunsText, arms_of, broken_runs, runs_text
+from pytest_dlperf.report.text import Text
 
 LINES: Final = 15
 """Lines that are shown of how a log ends."""

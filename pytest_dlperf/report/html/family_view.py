@@ -9,8 +9,8 @@ from msgspec import Struct
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.results import CaseResult
+from pytest_dlperf.report.columns import difference_percent
 from pytest_dlperf.report.families import Member, families_of
-from pytest_dlperf.report.figures import difference_percent
 from pytest_dlperf.report.html.drawing import Badge, badge_of
 from pytest_dlperf.report.html.metric_view import MetricView
 

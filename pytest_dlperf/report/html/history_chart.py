@@ -15,7 +15,7 @@ from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Explanation, Verdict
 from pytest_dlperf.model.results import parse_time
-from pytest_dlperf.report import history_words
+from pytest_dlperf.report import trends
 from pytest_dlperf.report.html.drawing import (
     Chart,
     Frame,
@@ -109,12 +109,12 @@ def history_chart(
         missing=missing,
         facts=facts,
         changes=tuple(
-            f"{change.at[:10]}: {history_words.change(change, history.unit)}"
+            f"{change.at[:10]}: {trends.change(change, history.unit)}"
             + (f" (p = {change.p_value:.2g})" if change.p_value >= _MIN_P else f" (p < {_MIN_P})")
             for change in history.change_points
         ),
         accepted_changes=tuple(
-            f"{change.at[:10]}: {history_words.accepted(change, history.unit)}"
+            f"{change.at[:10]}: {trends.accepted(change, history.unit)}"
             for change in history.accepted
         ),
     )
@@ -245,9 +245,9 @@ def _facts(history: CaseHistory, *, drawn: int) -> Iterator[str]:
     yield f"{numbers.counted(count, 'session')}{begin}"
     if drawn < count:
         yield f"the last {drawn} are drawn"
-    noise = history_words.noise(history)
+    noise = trends.noise(history)
     if noise is not None:
         yield noise
     if history.drift is not None:
-        yield history_words.drift(history.drift)
-    yield from map(history_words.other_machine, history.other_machines)
+        yield trends.drift(history.drift)
+    yield from map(trends.other_machine, history.other_machines)

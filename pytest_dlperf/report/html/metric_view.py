@@ -12,12 +12,12 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.results import CaseResult, Results
-from pytest_dlperf.report.case_status import word_of
+from pytest_dlperf.report.columns import difference_percent, metric_cells
 from pytest_dlperf.report.facts import Fact, Weight, facts, terms
 from pytest_dlperf.report.families import families_of
-from pytest_dlperf.report.figures import difference_percent, metric_cells
 from pytest_dlperf.report.html.drawing import Badge, badge_of
 from pytest_dlperf.report.html.history_chart import HistoryChart, history_chart
+from pytest_dlperf.report.status import word_of
 
 AS_BEFORE: Final = "for the same reason"
 _NOT_JUDGED: Final = badge_of(Verdict.NOT_JUDGED)

@@ -8,16 +8,16 @@ from typing import Final
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.model.results import Origin, Results
-from pytest_dlperf.report import texts, words
-from pytest_dlperf.report.case_status import counts, worst_first
+from pytest_dlperf.report import printing, words
+from pytest_dlperf.report.columns import CHANGE_HEADINGS, change_row
 from pytest_dlperf.report.environment import environment_facts, session_facts
-from pytest_dlperf.report.figures import CHANGE_HEADINGS, change_row
 from pytest_dlperf.report.html.case_view import CaseView, case_view, log_tails
 from pytest_dlperf.report.html.drawing import Badge, badge_of
 from pytest_dlperf.report.html.render import render
 from pytest_dlperf.report.html.scaling_chart import scaling_charts
-from pytest_dlperf.report.pieces import Piece, Text, phrase
-from pytest_dlperf.report.session import Night
+from pytest_dlperf.report.session import SessionReport
+from pytest_dlperf.report.status import counts, worst_first
+from pytest_dlperf.report.text import Piece, Text, phrase
 
 MAX_POINTS: Final = 50_000
 """Points of all histories of a page: 12 bytes each. Of more, the last ones are drawn."""
@@ -27,9 +27,9 @@ _HEAD_FACTS: Final = ("cluster", "started", "took")
 """Facts of the session that stand in the head; the others stand at the foot."""
 
 
-def html_page(night: Night) -> str:
+def html_page(session: SessionReport) -> str:
     """Write the whole page."""
-    results, histories = night.told, night.past.histories
+    results, histories = session.told, session.past.histories
     drawn = sum(MEMBER not in name for of_case in histories.values() for name in of_case)
     max_points = MAX_POINTS // max(drawn, 1)
     cases = [
@@ -38,7 +38,7 @@ def html_page(night: Night) -> str:
             number=number,
             histories=histories.get(result.case.id, {}),
             max_points=max_points,
-            tails=log_tails(result) if night.may_read_logs and number <= TAILED else (),
+            tails=log_tails(result) if session.may_read_logs and number <= TAILED else (),
             session=results,
         )
         for number, result in enumerate(worst_first(results.cases), 1)
@@ -46,10 +46,10 @@ def html_page(night: Night) -> str:
     facts, known = session_facts(results), results.environment.items()
     return render(
         results=results,
-        sentence=_capitalized(str(night.sentence)),
+        sentence=_capitalized(str(session.sentence)),
         headline_style=_style(results),
-        night=night,
-        facts=list(_head_facts(night, facts)),
+        session=session,
+        facts=list(_head_facts(session, facts)),
         foot=[fact for fact in facts if fact[0] not in _HEAD_FACTS],
         environment=list(environment_facts({n: v for n, v in known if n not in Origin._fields})),
         counts=list(_counts(results, cases)),
@@ -63,19 +63,21 @@ def html_page(night: Night) -> str:
     )
 
 
-def _head_facts(night: Night, facts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Text]]:
+def _head_facts(
+    session: SessionReport, facts: Iterable[tuple[str, str]]
+) -> Iterator[tuple[str, Text]]:
     for name, value in facts:
         if name == "started":
-            day, _, date = night.began.partition(" ")
+            day, _, date = session.began.partition(" ")
             yield name, phrase("{}", f"{day} {value}" if date == value[:10] else value)
         elif name in _HEAD_FACTS:
             yield name, phrase("{}", value)
-    commit, page, run = night.results.origin
+    commit, page, run = session.results.origin
     if commit:
-        link = Piece(words.short_commit(commit), address=texts.address(page))
+        link = Piece(words.short_commit(commit), address=printing.address(page))
         yield "commit", phrase("{}", link)
     if run:
-        address = texts.address(run)
+        address = printing.address(run)
         yield "CI", phrase("{}", Piece("run" if address else run, address=address))
 
 

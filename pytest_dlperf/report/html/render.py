@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.report.html.drawing import badge_of
-from pytest_dlperf.report.pieces import Piece, Role, Text
+from pytest_dlperf.report.text import Piece, Role, Text
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 # What a browser must not get as it is: control characters but tab and line feed, characters that

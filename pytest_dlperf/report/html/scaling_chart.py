@@ -13,7 +13,7 @@ from msgspec import Struct
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.results import CaseResult, MetricResult
-from pytest_dlperf.report.figures import by_training
+from pytest_dlperf.report.columns import by_training
 from pytest_dlperf.report.html.case_view import CaseView
 from pytest_dlperf.report.html.drawing import (
     Badge,

@@ -20,8 +20,8 @@ from pytest_dlperf.history.series import (
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.model.results import CaseResult, parse_time
-from pytest_dlperf.report import texts
-from pytest_dlperf.report.pieces import NOTHING, Text, case, join, number, phrase
+from pytest_dlperf.report import printing
+from pytest_dlperf.report.text import NOTHING, Text, case, join, number, phrase
 from pytest_dlperf.report.words import short_commit
 
 _RECENT_DAYS: Final = 30
@@ -55,9 +55,9 @@ def commits(before: str | None, since: str | None) -> str | None:
 def accepted(known: AcceptedChange, unit: str) -> str:
     """Describe an accepted number, what it took the place of, who accepted it and why."""
     old = numbers.number(known.old, unit)
-    who = f", by {texts.person(known.by)}" if known.by else ""
+    who = f", by {printing.person(known.by)}" if known.by else ""
     commit = f", commit {short_commit(known.commit)}" if known.commit else ""
-    new, why = numbers.number(known.new, unit), texts.reason(known.why)
+    new, why = numbers.number(known.new, unit), printing.reason(known.why)
     return f"{new}, instead of {old}{who}{commit}: {why}"
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import Results, parse_time
-from pytest_dlperf.report.texts import printable
+from pytest_dlperf.report.printing import printable
 from pytest_dlperf.results.file import CaseEntry, ResultsFile, results_file
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pytest_dlperf.report import texts
+from pytest_dlperf.report import printing
 
 
 @unique
@@ -38,7 +38,7 @@ class Piece(Struct, frozen=True):
     text: str
     role: Role = Role.UNTRUSTED
     address: str | None = None
-    """Where it links to; nothing but an address (``texts.address``)."""
+    """Where it links to; nothing but an address (``printing.address``)."""
 
 
 class Text(Struct, frozen=True):
@@ -47,20 +47,20 @@ class Text(Struct, frozen=True):
     pieces: tuple[Piece, ...] = ()
 
     def __str__(self) -> str:
-        return texts.printable("".join(piece.text for piece in self.pieces))
+        return printing.printable("".join(piece.text for piece in self.pieces))
 
     def __bool__(self) -> bool:
         return any(piece.text for piece in self.pieces)
 
     def cut(self, room: int) -> Text:
         """Return the first columns, with dots where more follows."""
-        if texts.columns(str(self)) <= room:
+        if printing.columns(str(self)) <= room:
             return self
         kept: list[Piece] = []
         for piece in self.pieces:
-            shown = texts.cut(texts.printable(piece.text), room)
+            shown = printing.cut(printing.printable(piece.text), room)
             kept.append(Piece(shown, piece.role, piece.address))
-            room -= texts.columns(texts.printable(piece.text))
+            room -= printing.columns(printing.printable(piece.text))
             if room <= len("..."):
                 break
         if not kept[-1].text.endswith("..."):

@@ -8,8 +8,8 @@ from typing import Any, Final
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Judgement, PastNight, Verdict
 from pytest_dlperf.model.results import CaseResult, MetricResult, parse_time
-from pytest_dlperf.report import texts
-from pytest_dlperf.report.figures import lost
+from pytest_dlperf.report import printing
+from pytest_dlperf.report.columns import lost
 
 NOTHING_MEASURED: Final = "nothing was measured"
 
@@ -84,7 +84,7 @@ def case_counts(
         for status, count in counts(results).items()
     ]
     text = ": ".join(filter(None, (numbers.counted(len(results), "case"), ", ".join(told))))
-    failed = f"; failed: {texts.printable(numbers.named(faults, 1))}" if faults else ""
+    failed = f"; failed: {printing.printable(numbers.named(faults, 1))}" if faults else ""
     return f"{'interrupted: ' * interrupted}{text}{failed}"
 
 

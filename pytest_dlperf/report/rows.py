@@ -12,12 +12,12 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Measurement
 from pytest_dlperf.model.results import CaseResult, MetricResult
 from pytest_dlperf.report import words
-from pytest_dlperf.report.case_status import metric_words
+from pytest_dlperf.report.columns import lost, metric_cells, with_unit
 from pytest_dlperf.report.facts import Fact, Weight, case_facts, is_not_good
 from pytest_dlperf.report.families import in_short
-from pytest_dlperf.report.figures import lost, metric_cells, with_unit
-from pytest_dlperf.report.pieces import Listing, Text, case, code, number, phrase, word
 from pytest_dlperf.report.runs import RUNS_LISTED, runs_text
+from pytest_dlperf.report.status import metric_words
+from pytest_dlperf.report.text import Listing, Text, case, code, number, phrase, word
 
 _NOTES: Final = ("compared", "note")
 """Facts that only a row with runs has room for."""

@@ -11,7 +11,7 @@ from pytest_dlperf.model.judgement import Judgement
 from pytest_dlperf.model.measurement import Measurement
 from pytest_dlperf.model.metric import Better, Metric
 from pytest_dlperf.model.results import BaselineChange, CaseResult
-from pytest_dlperf.report import texts
+from pytest_dlperf.report import printing
 
 CHANGE_HEADINGS: Final = ("case", "metric", "unit", "old", "new", "diff", "by", "why")
 FIGURES: Final = (
@@ -29,8 +29,8 @@ def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str, st
         numbers.number(change.old, change.unit),
         numbers.number(change.new, change.unit),
         numbers.signed_percent(change.difference_percent),
-        texts.person(change.by),
-        texts.reason(change.why),
+        printing.person(change.by),
+        printing.reason(change.why),
     )
 
 
