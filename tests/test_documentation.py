@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -272,50 +271,3 @@ def test_the_baseline_file_that_is_shown_can_be_read(tmp_path):
     assert len(baselines) > 1
     assert any(baseline.sessions for baseline in baselines.values())
     assert all(baseline.machine for baseline in baselines.values())
-
-
-# --------------------------------------------------------------------------- the worked example
-
-
-@pytest.mark.alone
-@pytest.mark.ci
-@pytest.mark.slow
-def test_the_worked_example_is_recorded_and_gated_and_a_slow_down_is_caught(suite):
-    for name in ("trainers/line.py", "bench_tests/systems/plain-line.yaml"):
-        file = suite.path / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(example(name), encoding="utf-8")
-    select = ["-k", "plain-line", "--dlperf-repeats", "1"]
-
-    recorded = suite.run(*select, "--dlperf-create-baselines", "--dlperf-run-dir", "first")
-    assert recorded.ret == 0
-    recorded.assert_outcomes(passed=3)
-    recorded.stdout.fnmatch_lines(["recorded the baselines of 2 cases in *plain-line.yaml;*"])
-    baselines = suite.path / "baselines" / "local" / "plain-line.yaml"
-    entries = yaml.safe_load(baselines.read_text(encoding="utf-8"))["entries"]["fp64-b20000"]
-    assert list(entries) == ["1n1g", "1n2g"]
-
-    # Trained again it may be slower by any factor, where the machine has got busy meanwhile.
-    same = suite.run(*select, "--dlperf-logs", "plain-line=first")
-    assert same.ret == 0
-
-    # Beside other work a step may take longer than the pause that the example adds to it.
-    samples = {"1n1g": 20_000, "1n2g": 40_000}
-    step_s = max(samples[name] / entries[name]["throughput"]["accepted"] for name in samples)
-    slow_down = example("slow it down").replace("sleep(0.2)", f"sleep({max(0.2, 5 * step_s)})")
-    subprocess.run(["/bin/sh", "-c", slow_down], cwd=suite.path, check=True)
-    slower = suite.run(*select, "--dlperf-run-dir", "night")
-    assert slower.ret == 1
-    slower.stdout.fnmatch_lines(
-        [
-            "regressed -* %*: throughput",
-            "  plain-line-fp64-b20000-1n1g: throughput median *",
-            "regressed -* %*: throughput",
-            "  plain-line-fp64-b20000-1n2g: throughput median *",
-        ]
-    )
-
-    read = suite.run(*select, "--dlperf-logs", "plain-line=night")
-    assert read.ret == 1
-    # By how much the speedup rises, with the two cases as slow as their pause, is the machine's.
-    assert read.parseoutcomes()["failed"] >= 2
