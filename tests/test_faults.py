@@ -17,13 +17,7 @@ from fault_matrix.places import MARKS, place_of
 from fault_matrix.session import NODES, Session
 from pythons import old_python
 
-from pytest_dlperf.launch import (
-    channel,
-    gang,
-    remote_call,
-    run,
-    supervisor_client,
-)
+from pytest_dlperf.launch import gang, remote_call, remote_node, run
 from pytest_dlperf.plugin import workers
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
@@ -86,13 +80,13 @@ def test_nothing_is_left_after(session, name):
 
 def test_all_limits_fit_into_the_promise():
     for seconds in (
-        supervisor_client.TERMINATION_GRACE_S,
+        remote_node.TERMINATION_GRACE_S,
         workers.END_LIMIT_S + workers.LOOK_S,
         run.DEATH_LIMIT_S,
-        gang.SETTLE_S + run.PEER_GRACE_S,
+        run.SETTLE_S + run.PEER_GRACE_S,
     ):
         assert seconds <= PROMISE_S - 0.3
-    lost_s = channel.HEARTBEAT_TIMEOUT_S + gang.LOST_SWEEP_LIMIT_S
+    lost_s = remote_node.HEARTBEAT_TIMEOUT_S + gang.LOST_SWEEP_LIMIT_S
     assert lost_s + remote_call.END_LIMIT_S < LIMIT_S
 
 

@@ -21,7 +21,7 @@ from launches import THIS_MACHINE, run_commands, run_spec
 
 from pytest_dlperf.config.launch_keys import Devices
 from pytest_dlperf.config.launch_spec import LaunchSpec
-from pytest_dlperf.launch import launchers, supervisor_client
+from pytest_dlperf.launch import launchers, remote_node
 from pytest_dlperf.launch import run as run_module
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
@@ -108,7 +108,7 @@ def assert_tree_was_ended(folder):
 
 @pytest.fixture
 def no_grace(monkeypatch):
-    monkeypatch.setattr(supervisor_client, "TERMINATION_GRACE_S", 0.2)
+    monkeypatch.setattr(remote_node, "TERMINATION_GRACE_S", 0.2)
     monkeypatch.setattr(run_module, "PEER_GRACE_S", 0.2)
 
 
@@ -345,9 +345,9 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv.pop(1))
 from launches import run_commands
-from pytest_dlperf.launch import supervisor_client
+from pytest_dlperf.launch import remote_node
 from pytest_dlperf.launch.plan import NodeCommand
-supervisor_client.TERMINATION_GRACE_S = float(sys.argv[2])
+remote_node.TERMINATION_GRACE_S = float(sys.argv[2])
 command = NodeCommand(node_rank=0, host="localhost", address="127.0.0.1",
     arguments=tuple(sys.argv[3:]), environment={}, working_directory=None,
     log=Path(sys.argv[1], "run_1.log"))
@@ -555,7 +555,7 @@ def test_a_log_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     outcome = run(nodes(tmp_path / "file", python("")))
     assert outcome.exit_codes == (None,)
-    assert outcome.error == f"cannot make the log folder {tmp_path / 'file'}: File exists"
+    assert str(outcome.error).endswith(f"{tmp_path / 'file'}: File exists")
 
 
 def test_a_log_that_another_run_has_written_is_left_as_it_is(tmp_path):

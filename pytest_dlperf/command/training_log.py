@@ -16,7 +16,7 @@ from pytest_dlperf.files.writing import make_folder, write_whole
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.errors import DlperfError, UsageError
+from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator, Run
 from pytest_dlperf.model.work import Timing
 from pytest_dlperf.report.printing import printable
@@ -34,6 +34,7 @@ _ENOUGH_SLOW_STEPS: Final = 10
 """Steps that are enough of a slow training."""
 _SLOW_AFTER_S: Final = 40.0
 _LINES_SHOWN: Final = 8
+_LOOK_S: Final = 1.0
 
 
 class TrialRun(Struct, frozen=True, kw_only=True):
@@ -111,7 +112,12 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
         UsageError: It cannot be started.
     """
     # Measuring costs these imports.
-    from pytest_dlperf.launch.run import try_command
+    from pytest_dlperf.launch.gang import RunOrder
+    from pytest_dlperf.launch.hosts import Host
+    from pytest_dlperf.launch.launchers import ADDRESS, LocalLauncher
+    from pytest_dlperf.launch.plan import Node, NodeCommand
+    from pytest_dlperf.launch.record import FirstStep, Stop, Stopped
+    from pytest_dlperf.launch.run import run_on_hosts
     from pytest_dlperf.launch.step_lines import TRAINER, step_files
 
     folder = _FOLDER.absolute()
@@ -128,24 +134,42 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
         environment[TRAINER] = steps
     started = time.monotonic()
 
-    def is_enough() -> bool:
-        found = _identified(log)
-        if found is None:
-            return False
-        steps = found.steps.total
-        is_slow = time.monotonic() - started > _SLOW_AFTER_S
-        return steps >= _ENOUGH_STEPS or (is_slow and steps >= _ENOUGH_SLOW_STEPS)
+    class Trial:
+        first_step = FirstStep()
+        look_at = 0.0
 
-    try:
-        code = try_command(
-            as_typed(command),
-            environment,
-            log,
-            is_enough=is_enough,
-            limit_s=limit_s,
-        )
-    except DlperfError as error:
-        raise UsageError(f"--command: {error}") from error
+        def look(self) -> Stopped | None:
+            now = time.monotonic()
+            if now < self.look_at or (found := _identified(log)) is None:
+                return None
+            self.look_at = now + _LOOK_S
+            enough = _ENOUGH_STEPS if now - started <= _SLOW_AFTER_S else _ENOUGH_SLOW_STEPS
+            return Stopped(Stop.COMPLETE) if found.steps.total >= enough else None
+
+        def close(self) -> None:
+            pass
+
+    host = Host(name="localhost", address=ADDRESS)
+    planned = NodeCommand(
+        node_rank=0,
+        host=host.name,
+        address=host.address,
+        arguments=tuple(as_typed(command)),
+        environment=environment,
+        working_directory=None,
+        log=log,
+    )
+    order = RunOrder(
+        nodes=(Node(host=host, device_ids=(), log=log),),
+        plan=lambda _: [planned],
+        time_limit_s=limit_s,
+        watch=Trial(),
+    )
+    outcome = run_on_hosts(LocalLauncher(), order)
+    has_ended = outcome.stopped.stop is Stop.EXITED
+    code = outcome.exit_codes[0] if has_ended else None
+    if has_ended and code is None:
+        raise UsageError(f"--command: {outcome.error}")
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     found = _identified(log)
     return TrialRun(

@@ -15,11 +15,10 @@ from typing import Any, Final, TypeVar, final
 
 from msgspec import Struct
 
-from pytest_dlperf.launch.channel import leave_to_no_fork
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Engine, Launcher
 from pytest_dlperf.launch.leases import wait_timeout_error
-from pytest_dlperf.launch.remote_call import last_words
+from pytest_dlperf.launch.remote_call import last_words, leave_to_no_fork
 from pytest_dlperf.model.errors import BrokenError
 
 T = TypeVar("T")

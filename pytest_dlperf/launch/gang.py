@@ -1,4 +1,4 @@
-"""Nodes of a run over a connection each: reached and locked at once, and ended for certain."""
+"""The nodes of one run: reached and locked at once, and ended for certain."""
 
 from __future__ import annotations
 
@@ -11,27 +11,22 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.launch import supervisor_client
-from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.inherited import SLURM
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.leases import wait_hint, wait_timeout_error
-from pytest_dlperf.launch.node_progress import NodeState, Report, once_all, read_report
 from pytest_dlperf.launch.plan import SCRATCH, Node, NodeCommand, first_port, node_folder
-from pytest_dlperf.launch.remote_call import RemoteCall, allow_connections, source_of, start_remote
-from pytest_dlperf.launch.supervisor_client import SupervisorClient
-from pytest_dlperf.launch.watch import RunWatch
+from pytest_dlperf.launch.record import FirstStep, Stopped
+from pytest_dlperf.launch.remote_call import RemoteCall, allow_connections, source_of
+from pytest_dlperf.launch.remote_node import NodeState, RemoteNode, read_report
 from pytest_dlperf.node import processes, remains, supervisor
 
 CONNECT_LIMIT_S: Final = 30.0
 """Limit until a supervisor answers, unless the launcher queues."""
-QUEUE_LIMIT_S: Final = 30.0
-"""Some nodes of a run are kept for so long while others are still queued for."""
 QUEUE_SILENCE_S: Final = 3.0
 """A run is queued for so long before the user hears of it."""
 _DAEMONS: Final = {"OMPI_MCA_orte_launch_agent": "orted", "PRTE_MCA_prte_launch_agent": "prted"}
@@ -40,10 +35,22 @@ SWEEP_LIMIT_S: Final = remains.REPORT_LIMIT_S + 5.0
 """Limit of a second connection that ends what a killed supervisor has left."""
 LOST_SWEEP_LIMIT_S: Final = 3.0
 """The same where the host may be out of reach, and not only its supervisor stopped."""
-SETTLE_S: Final = 0.3
-"""A program's last output may arrive so long after the news of its end."""
 POLL_S: Final = 0.05
 CHECK_LIFE_S: Final = 0.25
+
+
+class Watch(Protocol):
+    """What looks at a run while it lives, and ends it."""
+
+    @property
+    def first_step(self) -> FirstStep:
+        """When the first step of all ranks was seen."""
+
+    def look(self) -> Stopped | None:
+        """Say why the run has to end, if it has."""
+
+    def close(self) -> None:
+        """Look no more."""
 
 
 class RunOrder(Struct, frozen=True, kw_only=True):
@@ -62,7 +69,7 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     head_only: bool = False
     files: Mapping[str, str] = {}
     """What the nodes' folders get, by name."""
-    watch: RunWatch | None = None
+    watch: Watch | None = None
     say: Callable[[str], None] = lambda _: None
     """Tells the user what the run waits for, and what it has found."""
     wait_limit_s: float = math.inf
@@ -72,33 +79,34 @@ class RunOrder(Struct, frozen=True, kw_only=True):
 
 
 class InterruptedRunError(Exception):
-    """A signal came before the run began."""
+    """A signal came."""
 
 
 @final
 class Gang:
-    """The supervisors of one run, from the first connection until nothing of it is left."""
+    """The nodes of one run, from the first connection until nothing of it is left."""
 
     def __init__(self, launcher: Launcher, order: RunOrder, signals: Sequence[int]) -> None:
-        self.signals = signals
-        self.is_started = False
-        """Whether programs may have been started, so that a signal is no reason to raise."""
-        self._order = order
-        self.engine = launcher.name
-        self.settle_s = SETTLE_S if launcher.remote else 0.0
-        self.nodes: list[SupervisorClient] = []
+        """Take the order, without connecting; signals that come are in ``signals``."""
+        self.nodes: list[RemoteNode] = []
         self._launcher = launcher
+        self._order = order
+        self._signals = signals
+        self._is_started = False
         self._id = uuid.uuid4().hex
         self._is_told = False
         """Whether the user knows that the run waits."""
-        self._give_up_at = math.inf
+        self._give_up_at = time.monotonic() + order.wait_limit_s
         self._reports = selectors.DefaultSelector()
-        self._sweeps: dict[str, tuple[RemoteCall, float]] = {}
-        self._problems: list[tuple[Host, str]] = []
+        self._sweeps: dict[RemoteNode, RemoteCall] = {}
+        self._problems: dict[str, dict[str, None]] = {}
+        """What went wrong at the end, and the names of the hosts of which it is true."""
         self._check_life_at = 0.0
         self._over = threading.Event()
         self._pulse = threading.Thread(target=self._beat, name="dlperf-pulse", daemon=True)
         self._pulse.start()
+
+    # ------------------------------------------------------------------ the start
 
     def start(self, begin: Callable[[Sequence[Node]], Sequence[NodeCommand]]) -> None:
         """Have all nodes ready at once, and then their programs started.
@@ -109,49 +117,85 @@ class Gang:
             BrokenError: The run cannot be started.
             InterruptedRunError: A signal came.
         """
-        self._gather()
-        commands = begin(self._nodes())
-        self.is_started = True
+        self._reach()
+        while not self._locked():
+            busy = [node for node in self.nodes if node.state is NodeState.BUSY]
+            held = (f"{node.node.host.name}: {node.reports['busy']}" for node in busy)
+            for node in self.nodes:
+                node.release()
+            self._wait_for(f"another run, from elsewhere, holds {'; '.join(dict.fromkeys(held))}")
+            # For a random time, so that two runs that collide do not collide again.
+            self.listen(random.uniform(0.5, 2.0), until=lambda: False)  # noqa: S311 - no secret
+        first = first_port(self._id)
+        commands = begin(
+            [
+                replace(
+                    each.node,
+                    # Some nodes may be one machine.
+                    port=first + len(each.node.device_ids) + rank,
+                    first_port=first,
+                    folder=self._folder(rank),
+                )
+                for rank, each in enumerate(self.nodes)
+            ]
+        )
+        self._is_started = True
         started = self.nodes[: len(commands)]
         # A program that starts the others itself may do so as steps of the job around it.
-        inherits = SLURM if self._order.head_only else ()
-        for client, command in zip(started, commands, strict=True):
-            client.start(
-                command, inherits=(*inherits, *self._launcher.sets), in_front=self._in_front
-            )
-        self.listen(CONNECT_LIMIT_S, until=once_all(started, lambda client: client.start_is_known))
-        for client in started:
-            client.check_started(CONNECT_LIMIT_S)
+        inherits = (*(SLURM if self._order.head_only else ()), *self._launcher.sets)
+        for node, command in zip(started, commands, strict=True):
+            node.start(command, inherits=inherits, in_front=self._in_front)
+        self._wait_past(NodeState.PREPARED, CONNECT_LIMIT_S, started)
 
-    def _nodes(self) -> list[Node]:
-        first = first_port(self._id)
-        return [
-            replace(
-                client.node,
-                # Some nodes may be one machine.
-                port=first + len(client.node.device_ids) + rank,
-                first_port=first,
-                folder=self._folder(rank),
-            )
-            for rank, client in enumerate(self.nodes)
-        ]
+    def _reach(self) -> None:
+        """Reach all nodes, however long some of them are queued for."""
+        allow_connections(len(self._order.nodes))
+        for rank, each in enumerate(self._order.nodes):
+            node = RemoteNode(self._launcher, each, f"{self._id}.{rank}.")
+            self.nodes.append(node)
+            self._reports.register(node, selectors.EVENT_READ, node)
+        queues = self._launcher.queues
+        are_reached = self._all_past(NodeState.CONNECTING, self.nodes)
+        self.listen(QUEUE_SILENCE_S if queues else CONNECT_LIMIT_S, until=are_reached)
+        while queues and not are_reached():
+            for node in self.nodes:
+                node.check_past(NodeState.CONNECTING, None)
+            queued = [n.node.host.name for n in self.nodes if n.state is NodeState.CONNECTING]
+            names = ", ".join(dict.fromkeys(queued))
+            self._wait_for(f"{self._launcher.name} has queued the run for {names}")
+            self.listen(1.0, until=are_reached)
+        for node in self.nodes:
+            node.check_past(NodeState.CONNECTING, CONNECT_LIMIT_S)
 
-    def _gather(self) -> None:
-        """Have all nodes ready at once, however often it takes to find all of them free."""
-        again, self._give_up_at = False, time.monotonic() + self._order.wait_limit_s
-        while not self._reached(again=again):
-            again = True
-            self._wait_for(self._queued_for())
-            self._abandon(self.nodes)
-            self.nodes = []
-            self._pause()
-        while not self._locked():
-            busy = [client for client in self.nodes if client.state is NodeState.BUSY]
-            for client in self.nodes:
-                client.release()
-            held = (f"{client.node.host.name}: {client.holder}" for client in busy)
-            self._wait_for(f"another run, from elsewhere, holds {'; '.join(dict.fromkeys(held))}")
-            self._pause()
+    def _locked(self) -> bool:
+        """Take all hosts at once or none, so that two controllers never wait for each other."""
+        for rank, node in enumerate(self.nodes):
+            node.prepare(
+                sweep=self._marked(node), folder=self._folder(rank), files=self._order.files
+            )
+        try:
+            self._wait_past(NodeState.READY, CONNECT_LIMIT_S, self.nodes)
+        finally:
+            for node in self.nodes:
+                self._tell(node)
+        return all(node.state is NodeState.PREPARED for node in self.nodes)
+
+    def _wait_past(self, state: NodeState, limit_s: float, nodes: Sequence[RemoteNode]) -> None:
+        self.listen(limit_s, until=self._all_past(state, nodes))
+        for node in nodes:
+            node.check_past(state, limit_s)
+
+    @staticmethod
+    def _all_past(state: NodeState, nodes: Sequence[RemoteNode]) -> Callable[[], bool]:
+        return lambda: all(node.is_past(state) for node in nodes)
+
+    def _wait_for(self, why: str) -> None:
+        """Tell once why the run has to wait, and raise when it has waited for too long."""
+        if not self._is_told:
+            self._order.say(f"waiting: {why}; {wait_hint(self._order.wait_limit_s)}")
+            self._is_told = True
+        if time.monotonic() > self._give_up_at:
+            raise wait_timeout_error(self._order.wait_limit_s, why)
 
     def _folder(self, rank: int) -> str:
         """Name the folder of the run on a node."""
@@ -174,6 +218,12 @@ class Gang:
         number = processes.mark_of(self.nodes[0].marker)
         return {name: (f"prlimit -x{number}:{number}", daemon) for name, daemon in _DAEMONS.items()}
 
+    def _marked(self, node: RemoteNode) -> str:
+        # What node 0 started on other nodes carries its marker.
+        return f"{self._id}." if self._order.head_only else node.marker
+
+    # ------------------------------------------------------------------ while it lives
+
     def listen(self, limit_s: float, *, until: Callable[[], bool], patient: bool = False) -> None:
         """Take reports until a condition holds or it is too late.
 
@@ -181,16 +231,11 @@ class Gang:
         """
         deadline = time.monotonic() + limit_s
         while not until() and time.monotonic() < deadline:
-            if not patient and self.signals:
-                if not self.is_started:
+            if not patient and self._signals:
+                if not self._is_started:
                     raise InterruptedRunError
                 return
             self.take_reports()
-
-    def tell(self, node: SupervisorClient) -> None:
-        """Tell the user what a node has noted, each once."""
-        while node.notes:
-            self._order.say(f"{node.where}: {node.notes.pop(0)}")
 
     def take_reports(self) -> bool:
         """Take reports for a moment, or until one of them changes something; say whether one has.
@@ -202,10 +247,9 @@ class Gang:
         left_s, changed = POLL_S, False
         while left_s > 0 and not changed:
             for key, _ in self._reports.select(left_s):
-                client = key.data
-                changed = client.receive() or changed
-                if client.is_gone:
-                    self._ignore(client)
+                changed = key.data.receive() or changed
+                if key.data.is_gone:
+                    self._ignore(key.data)
             left_s = until - time.monotonic()
         return self._any_lost() or changed
 
@@ -215,54 +259,10 @@ class Gang:
         if now < self._check_life_at:
             return False
         self._check_life_at = now + CHECK_LIFE_S
-        for call, limit_s in self._sweeps.values():
-            call.let_go_after(limit_s)
-        found = False
-        for client in self.nodes:
-            if not client.is_gone:
-                client.check_life(now)
-                if client.is_gone:
-                    self._ignore(client)
-                    found = True
-        return found
-
-    def end(self, grace_s: float = supervisor_client.TERMINATION_GRACE_S) -> list[str]:
-        """End what is left of the run: politely at first, unless in a hurry; then for certain."""
-        try:
-            # A node that is queued for, or does not answer, would keep all others waiting.
-            self._abandon([client for client in self.nodes if not client.was_prepared])
-            self._sweep()
-            self._end_in_order(grace_s)
-        finally:
-            for client in self.nodes:
-                client.kill()
-            all_ended = once_all(self.nodes, lambda client: client.is_gone)
-            self.listen(remains.REPORT_LIMIT_S, until=all_ended, patient=True)
-            self._over.set()
-            self._pulse.join()
-            for client in self.nodes:
-                self._ignore(client)
-                self._note(client, *client.close())
-                self.tell(client)
-            self._sweep()
-            self._end_sweeps()
-            self._reports.close()
-        return self._problems_by_host()
-
-    def _end_in_order(self, grace_s: float) -> None:
-        """Ask the nodes to end, and wait for ``grace_s`` seconds, or until a second signal."""
-        deadline = time.monotonic() + grace_s
-        # Other nodes have nothing but what the first one's program has started: it is asked first.
-        waves = [self.nodes[:1], self.nodes[1:]] if self._order.head_only else [self.nodes]
-        for wave in waves:
-            for client in wave:
-                client.end()
-            ended = once_all(wave, lambda client: client.is_gone)
-            self.listen(
-                deadline - time.monotonic(),
-                until=lambda ended=ended: len(self.signals) > 1 or ended(),  # type: ignore[misc]
-                patient=True,
-            )
+        lost = [node for node in self.nodes if node.give_up_if_silent(now)]
+        for node in lost:
+            self._ignore(node)
+        return bool(lost)
 
     def _beat(self) -> None:
         """Send the supervisors a sign of life each second, from a thread of its own.
@@ -271,120 +271,103 @@ class Gang:
         own thread up for longer than a supervisor waits.
         """
         while not self._over.wait(supervisor.HEARTBEAT_INTERVAL_S):
-            for client in tuple(self.nodes):
-                client.show_life()
+            for node in tuple(self.nodes):
+                node.order("alive")
 
-    # ------------------------------------------------------------------ before the start
-
-    def _reached(self, *, again: bool) -> bool:
-        """Reach all nodes; false when some stay queued for, and keeping the others is no use."""
-        allow_connections(len(self._order.nodes))
-        for rank, node in enumerate(self._order.nodes):
-            client = SupervisorClient(self._launcher, node, f"{self._id}.{rank}.", again=again)
-            self.nodes.append(client)
-            self._reports.register(client, selectors.EVENT_READ, client)
-        queues = self._launcher.queues
-        all_reached = once_all(self.nodes, lambda client: client.is_reached)
-        if queues:
-            self.listen(QUEUE_SILENCE_S, until=all_reached)
-            if not all_reached():
-                self._wait_for(self._queued_for())
-        self.listen(QUEUE_LIMIT_S if queues else CONNECT_LIMIT_S, until=all_reached)
-        for client in self.nodes:
-            client.check_reached(None if queues else CONNECT_LIMIT_S)
-        return all(client.state is not NodeState.CONNECTING for client in self.nodes)
-
-    def _locked(self) -> bool:
-        """Take all hosts at once or none, so that two controllers never wait for each other."""
-        for rank, client in enumerate(self.nodes):
-            client.prepare(
-                sweep=self._marked(client), folder=self._folder(rank), files=self._order.files
-            )
-        self.listen(
-            CONNECT_LIMIT_S,
-            until=once_all(self.nodes, lambda client: client.preparation_is_known),
-        )
-        for client in self.nodes:
-            self.tell(client)
-            client.check_prepared(CONNECT_LIMIT_S)
-        return all(client.state is NodeState.PREPARED for client in self.nodes)
-
-    def _queued_for(self) -> str:
-        queued = (c.node.host.name for c in self.nodes if c.state is NodeState.CONNECTING)
-        return f"{self._launcher.name} has queued the run for {', '.join(dict.fromkeys(queued))}"
-
-    def _wait_for(self, why: str) -> None:
-        """Tell once why the run has to wait, and raise when it has waited for too long."""
-        if not self._is_told:
-            self._order.say(f"waiting: {why}; {wait_hint(self._order.wait_limit_s)}")
-            self._is_told = True
-        if time.monotonic() > self._give_up_at:
-            raise wait_timeout_error(self._order.wait_limit_s, why)
-
-    def _pause(self) -> None:
-        """Wait for a random time, so that two runs that collide do not collide again."""
-        self.listen(random.uniform(0.5, 2.0), until=lambda: False)  # noqa: S311 - no secret
+    def _tell(self, node: RemoteNode) -> None:
+        while node.notes:
+            self._order.say(f"{node.where}: {node.notes.pop(0)}")
 
     # ------------------------------------------------------------------ the end
 
-    def _abandon(self, clients: Sequence[SupervisorClient]) -> None:
-        """Wait no longer for supervisors that have nothing to clean up."""
-        for client in clients:
-            self._ignore(client)
-            client.abandon()
+    def end(self, grace_s: float) -> list[str]:
+        """End what is left of the run: politely at first, unless in a hurry; then for certain.
 
-    def _ignore(self, client: SupervisorClient) -> None:
+        Says what went wrong: one message for all hosts of which the same is true.
+        """
+        try:
+            # A node that is queued for, or does not answer, would keep all others waiting.
+            self._abandon([node for node in self.nodes if node.state < NodeState.PREPARED])
+            self._sweep()
+            self._end_in_order(grace_s)
+        finally:
+            for node in self.nodes:
+                node.end_orders()
+            limit_s = remains.REPORT_LIMIT_S
+            self.listen(limit_s, until=_all_gone(self.nodes), patient=True)
+            self._over.set()
+            self._pulse.join()
+            for node in self.nodes:
+                self._ignore(node)
+                self._note(node, *node.close())
+                self._tell(node)
+            self._sweep()
+            for node, call in self._sweeps.items():
+                limit_s = SWEEP_LIMIT_S if node.lost is None else LOST_SWEEP_LIMIT_S
+                self._note(node, *_problems_of_sweep(node, *call.result(limit_s)))
+            self._reports.close()
+        return [
+            f"host{'s' * (len(names) > 1)} {', '.join(names)}: {problem}"
+            for problem, names in self._problems.items()
+        ]
+
+    def _end_in_order(self, grace_s: float) -> None:
+        """Ask the nodes to end, and wait for ``grace_s`` seconds, or until a second signal."""
+        deadline = time.monotonic() + grace_s
+        # Other nodes have nothing but what the first one's program has started: it is asked first.
+        waves = [self.nodes[:1], self.nodes[1:]] if self._order.head_only else [self.nodes]
+        for wave in waves:
+            for node in wave:
+                node.order("end")
+            are_gone = _all_gone(wave)
+            self.listen(
+                deadline - time.monotonic(),
+                until=lambda are_gone=are_gone: len(self._signals) > 1 or are_gone(),  # type: ignore[misc]
+                patient=True,
+            )
+
+    def _abandon(self, nodes: Sequence[RemoteNode]) -> None:
+        """Wait no longer for supervisors that have nothing to clean up."""
+        for node in nodes:
+            self._ignore(node)
+            node.abandon()
+
+    def _ignore(self, node: RemoteNode) -> None:
         # It may have been ignored before, and its pipe closed since.
         with contextlib.suppress(KeyError, ValueError):
-            self._reports.unregister(client)
+            self._reports.unregister(node)
 
     def _sweep(self) -> None:
         """Begin to end what supervisors have left that are gone, each once."""
-        for rank, client in enumerate(self.nodes):
-            if not client.needs_sweep or client.marker in self._sweeps:
-                continue
-            order = client.sweep_order(self._marked(client), self._folder(rank))
-            limit_s = SWEEP_LIMIT_S if client.lost is None else LOST_SWEEP_LIMIT_S
-            host = client.node.host
-            try:
-                call = start_remote(self._launcher.outside, host, source_of(remains), order)
-            except OSError as error:
-                self._note(client, _not_swept(error.strerror or str(error)))
-            else:
-                self._sweeps[client.marker] = call, limit_s
+        for rank, node in enumerate(self.nodes):
+            if node.needs_sweep and node not in self._sweeps:
+                order = node.sweep_order(self._marked(node), self._folder(rank))
+                launcher = self._launcher.outside
+                try:
+                    call = RemoteCall(launcher, node.node.host, source_of(remains), order)
+                except OSError as error:
+                    self._note(node, _not_swept(error.strerror or str(error)))
+                else:
+                    self._sweeps[node] = call
 
-    def _end_sweeps(self) -> None:
-        """Wait for the sweeps, and report the nodes that they did not reach."""
-        for client in self.nodes:
-            if client.marker in self._sweeps:
-                call, limit_s = self._sweeps[client.marker]
-                output, reason = call.result(limit_s)
-                reports = [read_report(line) or Report() for line in (output or b"").splitlines()]
-                # A host that is out of reach cleans up by itself, as long as its supervisor lives.
-                if client.lost is None and all(report.final is None for report in reports):
-                    self._note(client, _not_swept(reason))
-                for report in reports:
-                    if report.final is not None and report.final.left:
-                        self._note(client, remains.describe_survivors(report.final.left))
-                    if report.at_end:
-                        self._note(client, report.at_end)
+    def _note(self, node: RemoteNode, *problems: str) -> None:
+        for problem in problems:
+            self._problems.setdefault(problem, {})[node.node.host.name] = None
 
-    def _note(self, client: SupervisorClient, *problems: str) -> None:
-        self._problems += [(client.node.host, problem) for problem in problems]
 
-    def _problems_by_host(self) -> list[str]:
-        """Say what went wrong at the end: one message for all hosts of which the same is true."""
-        by_problem: dict[str, dict[str, None]] = {}
-        for host, problem in self._problems:
-            by_problem.setdefault(problem, {})[host.name] = None
-        return [
-            f"host{'s' * (len(names) > 1)} {', '.join(names)}: {problem}"
-            for problem, names in by_problem.items()
-        ]
+def _all_gone(nodes: Sequence[RemoteNode]) -> Callable[[], bool]:
+    return lambda: all(node.is_gone for node in nodes)
 
-    def _marked(self, client: SupervisorClient) -> str:
-        # What node 0 started on other nodes carries its marker.
-        return f"{self._id}." if self._order.head_only else client.marker
+
+def _problems_of_sweep(node: RemoteNode, output: bytes | None, reason: str) -> list[str]:
+    reports = [read_report(line) for line in (output or b"").splitlines()]
+    problems = [report["at_end"] for report in reports if "at_end" in report]
+    finals = [report["final"] for report in reports if "final" in report]
+    problems += [remains.describe_survivors(each["left"]) for each in finals if each["left"]]
+    # A host that is out of reach cleans up by itself, as long as its supervisor lives.
+    if not finals and node.lost is None:
+        problems.append(_not_swept(reason))
+    return problems
 
 
 def _not_swept(reason: str) -> str:

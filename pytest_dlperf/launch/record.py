@@ -1,22 +1,20 @@
-"""The file beside a run's log that keeps what was executed, and how it ended."""
+"""What is written of a run: its logs, and beside them what was executed and how it ended."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, BinaryIO, NamedTuple
 
-from msgspec import Struct, to_builtins
-from msgspec.structs import replace
+from msgspec import Struct
 
 from pytest_dlperf.files.masking import hide_variables, hide_words
-from pytest_dlperf.files.writing import write_whole
-from pytest_dlperf.launch.node_progress import FinalReport
+from pytest_dlperf.files.writing import make_folder, open_at_end, write_whole
 from pytest_dlperf.launch.plan import NodeCommand, run_dir
 from pytest_dlperf.model.errors import BrokenError
 
@@ -44,9 +42,9 @@ class Stopped(NamedTuple):
         return [*ended, self.reason] if self.stop is Stop.DISK_FULL else ended
 
 
-def sizes_of(logs: Iterable[Path]) -> tuple[int, ...]:
-    """Take the sizes of logs, 0 where nothing was printed."""
-    return tuple(map(_size, logs))
+def sizes_of(commands: Iterable[NodeCommand]) -> tuple[int, ...]:
+    """Take the sizes of the nodes' logs, 0 where one is gone."""
+    return tuple(each.log.stat().st_size if each.log.exists() else 0 for each in commands)
 
 
 class FirstStep(Struct, frozen=True, kw_only=True):
@@ -77,7 +75,7 @@ class LaunchOutcome(Struct, frozen=True, kw_only=True):
     log_sizes_at_end: tuple[int, ...] = ()
     first_failed: tuple[int, ...] = ()
     first_step: FirstStep = FirstStep()
-    nodes: tuple[FinalReport | None, ...] = ()
+    nodes: tuple[Mapping[str, Any] | None, ...] = ()
 
     @property
     def succeeded(self) -> bool:
@@ -89,75 +87,66 @@ class LaunchOutcome(Struct, frozen=True, kw_only=True):
         return could_be or all(code == 0 for code in self.exit_codes)
 
 
-@final
-class Record:
-    """The commands of all nodes, in ``command.json`` in the run's own folder."""
+def open_log(log: Path) -> BinaryIO:
+    """Open the log of a run, which has to be new.
 
-    def __init__(self, launcher: str, commands: Sequence[NodeCommand], time_limit_s: float) -> None:
-        self._launcher = launcher
-        self._commands = commands
-        self.path = run_dir(commands[0].log) / "command.json"
-        self._time_limit_s = time_limit_s
-        self._started = datetime.now(UTC).astimezone()
-
-    def begin(self) -> None:
-        """Write the record before the run.
-
-        Raises:
-            BrokenError: It cannot be written.
-        """
-        try:
-            self.write(None)
-        except OSError as error:
-            raise BrokenError(self._problem(error)) from error
-
-    def end(self, outcome: LaunchOutcome) -> LaunchOutcome:
-        """Write it again with the outcome, and return that: writing may be what has failed."""
-        try:
-            self.write(outcome)
-        except OSError as error:
-            return replace(outcome, error=outcome.error or self._problem(error))
-        return outcome
-
-    def write(self, outcome: LaunchOutcome | None) -> None:
-        """Write the record, or write it again with the outcome."""
-        record = {
-            "started": self._started.isoformat(),
-            "launcher": self._launcher,
-            "time_limit_s": self._time_limit_s,
-            "elapsed_s": round(outcome.elapsed_s, 3) if outcome else None,
-            "stop": outcome.stopped.stop.value if outcome else None,
-            "reason": outcome.stopped.reason or None if outcome else None,
-            "error": outcome.error if outcome else None,
-            "nodes": [self._node(index, outcome) for index in range(len(self._commands))],
-        }
-        write_whole(self.path, json.dumps(record, indent=2) + "\n", is_private=True)
-
-    def _problem(self, error: OSError) -> str:
-        return f"cannot write {self.path}: {error.strerror}"
-
-    def _node(self, index: int, outcome: LaunchOutcome | None) -> dict[str, Any]:
-        command = self._commands[index]
-        sizes = outcome.log_sizes_at_end if outcome else ()
-        return {
-            "node_rank": command.node_rank,
-            "host": command.host,
-            "address": command.address,
-            "arguments": hide_words(command.arguments),
-            "working_directory": command.working_directory or os.getcwd(),  # noqa: PTH109
-            "environment": hide_variables(command.environment),
-            "python_path": list(command.python_path),
-            "log": str(command.log),
-            "log_file": command.log_file,
-            "log_size_at_end": sizes[index] if sizes else None,
-            "exit_code": outcome.exit_codes[index] if outcome else None,
-            "failed_first": index in outcome.first_failed if outcome else None,
-            "final_report": to_builtins(outcome.nodes[index]) if outcome else None,
-        }
-
-
-def _size(log: Path) -> int:
+    Raises:
+        BrokenError: It cannot be written, or another run has written it.
+    """
     try:
-        return log.stat().st_size
-    except OSError:
-        return 0
+        make_folder(log.parent)
+        opened = open_at_end(log)
+    except OSError as error:
+        raise BrokenError(
+            f"cannot write the log {log}: {error.filename or log}: {error.strerror}"
+        ) from error
+    if os.fstat(opened.fileno()).st_size:
+        opened.close()
+        raise BrokenError(f"the log {log} is not empty: another run has written it")
+    return opened
+
+
+def record_problem(
+    commands: Sequence[NodeCommand],
+    outcome: LaunchOutcome | None,
+    *,
+    launcher: str,
+    time_limit_s: float,
+    started: datetime,
+) -> str | None:
+    """Write ``command.json`` before a run, and again with its outcome; say why it cannot be."""
+    record = {
+        "started": started.isoformat(),
+        "launcher": launcher,
+        "time_limit_s": time_limit_s,
+        "elapsed_s": round(outcome.elapsed_s, 3) if outcome else None,
+        "stop": outcome.stopped.stop.value if outcome else None,
+        "reason": outcome.stopped.reason or None if outcome else None,
+        "error": outcome.error if outcome else None,
+        "nodes": [_node(rank, each, outcome) for rank, each in enumerate(commands)],
+    }
+    path = run_dir(commands[0].log) / "command.json"
+    try:
+        write_whole(path, json.dumps(record, indent=2) + "\n", is_private=True)
+    except OSError as error:
+        return f"cannot write {path}: {error.strerror}"
+    return None
+
+
+def _node(rank: int, command: NodeCommand, outcome: LaunchOutcome | None) -> dict[str, Any]:
+    sizes = outcome.log_sizes_at_end if outcome else ()
+    return {
+        "node_rank": command.node_rank,
+        "host": command.host,
+        "address": command.address,
+        "arguments": hide_words(command.arguments),
+        "working_directory": command.working_directory or os.getcwd(),  # noqa: PTH109
+        "environment": hide_variables(command.environment),
+        "python_path": list(command.python_path),
+        "log": str(command.log),
+        "log_file": command.log_file,
+        "log_size_at_end": sizes[rank] if sizes else None,
+        "exit_code": outcome.exit_codes[rank] if outcome else None,
+        "failed_first": rank in outcome.first_failed if outcome else None,
+        "final_report": outcome.nodes[rank] if outcome else None,
+    }

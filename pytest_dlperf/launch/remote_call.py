@@ -15,12 +15,12 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any, Final, final
+from typing import IO, Any, Final, cast, final
+from weakref import WeakSet
 
 from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch.hosts import Host
@@ -172,28 +172,64 @@ def last_words(lines: Sequence[str]) -> str:
     return last and in_message(last)
 
 
+_WITH_INPUT: Final[WeakSet[subprocess.Popen[bytes]]] = WeakSet()
+
+
+def leave_to_no_fork(process: subprocess.Popen[bytes]) -> None:
+    """Close the process's input in forked children, which would keep it open otherwise."""
+    _WITH_INPUT.add(process)
+
+
+def _leave_inputs() -> None:
+    for process in _WITH_INPUT:
+        if process.stdin is not None and not process.stdin.closed:
+            with open(os.devnull, "wb") as nothing:  # noqa: PTH123 - as plain as it gets in a fork
+                os.dup2(nothing.fileno(), process.stdin.fileno())
+
+
+os.register_at_fork(after_in_child=_leave_inputs)
+
+
 @final
-@dataclass(slots=True, eq=False)
 class RemoteCall:
-    """A small program on a host that does one thing; several of them run at once."""
+    """A small program on a host that does one thing, with ``orders`` as its standard input.
 
-    host: Host
-    _command: Sequence[str]
-    _process: subprocess.Popen[bytes]
-    _output: IO[bytes]
-    _errors: IO[bytes]
-    _started_at: float = field(default_factory=time.monotonic)
-    _let_go_at: float | None = None
+    Several of them run at once. Each ends, with its process group, as soon as this process ends or
+    stops waiting for it.
+    """
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it has ended."""
-        return self._process.poll() is not None
+    def __init__(self, launcher: Launcher, host: Host, source: bytes, orders: bytes) -> None:
+        """Send the program to the host; an ``OSError`` where the launcher cannot be started."""
+        self.host = host
+        source = _WATCHED.format(orders=orders).encode("ascii") + source
+        program, sent = sent_program(launcher.python, source)
+        self._command = launcher.command(host, program, alongside=True)
+        self._started_at = time.monotonic()
+        self._let_go_at: float | None = None
+        # Files instead of pipes: many are waited for one after another, and none may block.
+        with contextlib.ExitStack() as files:
+            self._output, self._errors = (
+                files.enter_context(tempfile.TemporaryFile()) for _ in range(2)
+            )
+            self._process = subprocess.Popen(  # noqa: S603 - what the launcher says
+                dying_with_parent(self._command) if launcher.queues else self._command,
+                stdin=subprocess.PIPE,
+                stdout=self._output,
+                stderr=self._errors,
+                start_new_session=True,
+            )
+            self._files = files.pop_all()
+        self._input = cast("IO[bytes]", self._process.stdin)
+        with contextlib.suppress(BrokenPipeError):  # if it is not read, the exit status tells
+            self._input.write(sent)
+            self._input.flush()
 
-    def wait(self, limit_s: float) -> None:
+    def is_over(self, limit_s: float) -> bool:
         """Wait for its end, ``limit_s`` seconds from its start at most."""
+        left_s = self._started_at + limit_s - time.monotonic() if self._let_go_at is None else 0.0
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(max(0.0, self._started_at + limit_s - time.monotonic()))
+            self._process.wait(max(0.0, left_s))
+        return self._process.poll() is not None
 
     def result(self, limit_s: float) -> tuple[bytes | None, str]:
         """Return what it printed, ``None`` where it failed or was too slow, and why.
@@ -201,73 +237,36 @@ class RemoteCall:
         The limit, in seconds, counts from its start, so it is one for all that are waited for in
         turn. The reason ends with the last words of its errors.
         """
-        self.wait(limit_s)
+        reason = "" if self.is_over(limit_s) else f"no answer for {limit_s:g} s"
         code = self._process.poll()
-        reason = f"no answer for {limit_s:g} s" if code is None else ""
-        self.end()
+        self._end()
         self._output.seek(0)
         self._errors.seek(0)
         output = self._output.read()
-        lines = self._errors.read().decode("utf-8", "replace").splitlines()
-        self._output.close()
-        self._errors.close()
-        last = last_words(lines)
+        last = last_words(self._errors.read().decode("utf-8", "replace").splitlines())
+        self._files.close()
         if code == 0:
             return output, last
         if code is not None:
             reason = describe_exit(self._command, code)
         return None, f"{reason}: {last}" if last else reason
 
-    def let_go_after(self, limit_s: float) -> None:
-        """Stop waiting if it was started longer ago."""
-        if time.monotonic() - self._started_at > limit_s:
-            self.let_go()
-
     def let_go(self) -> None:
         """Stop waiting: the end of its input ends it where it is, with its process group."""
         if self._let_go_at is None:
             self._let_go_at = time.monotonic()
-            if self._process.stdin is not None:
-                # What it has not taken is of no more use.
-                with contextlib.suppress(BrokenPipeError):
-                    self._process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # what it has not taken is of no more use
+                self._input.close()
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Let it go, and leave nothing of it here."""
         self.let_go()
-        left_s = (self._let_go_at or 0.0) + END_LIMIT_S - time.monotonic()
         with contextlib.suppress(subprocess.TimeoutExpired):
+            left_s = (self._let_go_at or 0.0) + END_LIMIT_S - time.monotonic()
             self._process.wait(max(0.0, left_s))
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-
-
-def start_remote(launcher: Launcher, host: Host, source: bytes, orders: bytes) -> RemoteCall:
-    """Send a program to a host, to run there with ``orders`` as its standard input.
-
-    It ends, with its process group, as soon as this process ends or stops waiting for it.
-    """
-    source = _WATCHED.format(orders=orders).encode("ascii") + source
-    program, sent = sent_program(launcher.python, source)
-    command = launcher.command(host, program, alongside=True)
-    # Files instead of pipes: many are waited for one after another, and none may block.
-    with contextlib.ExitStack() as files:
-        output, errors = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
-        process = subprocess.Popen(  # noqa: S603 - what the launcher says
-            dying_with_parent(command) if launcher.queues else command,
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=errors,
-            start_new_session=True,
-        )
-        files.pop_all()  # the call closes them
-    if process.stdin is not None:
-        # If it is not read, the exit status tells.
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(sent)
-            process.stdin.flush()
-    return RemoteCall(host, command, process, output, errors)
 
 
 def ask_hosts(  # noqa: PLR0913 - what is asked, and for how long, by name
@@ -277,7 +276,7 @@ def ask_hosts(  # noqa: PLR0913 - what is asked, and for how long, by name
     *,
     begin: str,
     limit_s: float,
-    late: Callable[[list[str]], None] | None = None,
+    late: Callable[[list[str]], None],
 ) -> dict[Host, Any]:
     """Have a program on several hosts at once answer its order, in JSON on a line that begins so.
 
@@ -285,32 +284,23 @@ def ask_hosts(  # noqa: PLR0913 - what is asked, and for how long, by name
     take long go to ``late``, meanwhile.
     """
     allow_connections(len(orders))
-    answers: dict[Host, Any] = {}
-    with contextlib.ExitStack() as stack:
-        calls = []
+    calls: list[RemoteCall] = []
+    try:
         for host, order in orders.items():
-            call = start_remote(launcher, host, source, order)
-            stack.callback(call.end)
-            calls.append(call)
-        # All at once, last of all: each may take a moment until it is gone.
-        stack.callback(_let_go, calls)
-        if late is not None:
-            for call in calls:
-                call.wait(SILENCE_S)
-            if missing := [call.host.name for call in calls if not call.is_over]:
-                late(missing)
+            calls.append(RemoteCall(launcher, host, source, order))
+        if missing := [call.host.name for call in calls if not call.is_over(SILENCE_S)]:
+            late(missing)
         for call in calls:
-            call.wait(limit_s)
-        _let_go(calls)
+            call.is_over(limit_s)
+    finally:
+        # All at once: each may take a moment until it is gone.
         for call in calls:
-            output, reason = call.result(limit_s)
-            lines = (output or b"").splitlines()
-            line = next((line for line in lines if line.startswith(begin.encode())), None)
-            found = None if line is None else json.loads(line.removeprefix(begin.encode()))
-            answers[call.host] = reason or "no answer" if found is None else found
+            call.let_go()
+        results = [(call.host, *call.result(limit_s)) for call in calls]
+    answers: dict[Host, Any] = {}
+    for host, output, reason in results:
+        lines = (output or b"").splitlines()
+        line = next((line for line in lines if line.startswith(begin.encode())), None)
+        found = None if line is None else json.loads(line.removeprefix(begin.encode()))
+        answers[host] = reason or "no answer" if found is None else found
     return answers
-
-
-def _let_go(calls: Sequence[RemoteCall]) -> None:
-    for call in calls:
-        call.let_go()

@@ -63,10 +63,9 @@ processes._SIGNATURE = {signature}
 """
 
 _IMPATIENT: Final = """\
-from pytest_dlperf.launch import channel, gang, run, supervisor_client
-supervisor_client.TERMINATION_GRACE_S = run.PEER_GRACE_S = 0.5
-channel.HEARTBEAT_TIMEOUT_S = 2.5
-gang.QUEUE_LIMIT_S = 5.0
+from pytest_dlperf.launch import remote_node, run
+remote_node.TERMINATION_GRACE_S = run.PEER_GRACE_S = 0.5
+remote_node.HEARTBEAT_TIMEOUT_S = 2.5
 """
 
 _OPTIONS: Final = tuple(
