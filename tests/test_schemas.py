@@ -24,7 +24,9 @@ def as_json(value):
     return str(value) if isinstance(value, dt.date) else value
 
 
-VALIDATORS = {name: jsonschema.Draft202012Validator(one) for name, one in schemas().items()}
+VALIDATORS = {
+    name: jsonschema.Draft202012Validator(json.loads(schema_text(name))) for name in schemas()
+}
 
 
 def oracle(text, name):

@@ -337,7 +337,9 @@ def read_contents(file: Path, system: str, *, text: str | None = None) -> Conten
         read.error(("system",), f"found {said.system!r}; the file's name says {system!r}")
     metrics = {
         name: Definition(
-            unit=one.unit, better=one.better, place=f"{file}:{read.key_line(('metrics', name))}"
+            unit=one.unit,
+            better=one.better,
+            place=f"{file}:{read.place(('metrics', name)).key_line}",
         )
         for name, one in (said.metrics or {}).items()
     }
@@ -383,7 +385,7 @@ def _entry(
         values[name] = {
             **_shared(said),
             **_own(said),
-            "place": f"{file.file}:{file.key_line((*place, name))}",
+            "place": f"{file.file}:{file.place((*place, name)).key_line}",
         }
         if message := _cut(name, said, contents.estimator):
             file.error((*place, name, "accepted"), message)

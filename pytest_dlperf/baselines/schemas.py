@@ -6,6 +6,7 @@ They are written beside the baselines, for editors need a path that is the same 
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -14,8 +15,8 @@ from pytest_dlperf.baselines.reading import BaselinesFile, MetricValue
 from pytest_dlperf.config.cluster import ClusterFile
 from pytest_dlperf.config.extends import EXTENDS
 from pytest_dlperf.config.system_file import SystemFile
+from pytest_dlperf.files.mistakes import Rule, schema_of
 from pytest_dlperf.files.writing import write_whole
-from pytest_dlperf.files.yamlschema import loosened, schema_of
 from pytest_dlperf.model.builtin import BUILTIN
 
 _KINDS: Final = {
@@ -44,8 +45,6 @@ def schemas() -> dict[str, dict[str, Any]]:
         name: {"description": row.meaning, "$ref": "#/$defs/MetricEntry"}
         for name, row in BUILTIN.items()
     }
-    # A file that extends another one lacks what that says.
-    found["system"] = loosened(found["system"], EXTENDS)
     return {
         kind: {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -56,10 +55,30 @@ def schemas() -> dict[str, dict[str, Any]]:
     }
 
 
+def _loosen(schema: Rule) -> None:
+    """Allow what a file with ``extends`` may leave out, or take away with nothing behind a key."""
+    root = schema["$defs"]["SystemFile"]
+    schema |= {"if": {"required": [EXTENDS]}, "else": {"required": root["required"]}}
+    for definition in schema["$defs"].values():
+        definition.pop("required", None)
+        keys = definition.get("properties", {})
+        keys |= {name: _or_nothing(rule) for name, rule in keys.items()}
+
+
+def _or_nothing(rule: Rule) -> Rule:
+    texts = {name: rule.pop(name) for name in ("description", "default") if name in rule}
+    if isinstance(rule.get("additionalProperties"), dict):
+        rule["additionalProperties"] = _or_nothing(rule["additionalProperties"])
+    return {**texts, "anyOf": [rule, {"type": "null"}]}
+
+
 @cache
 def schema_text(kind: str) -> str:
-    """Write the schema of one kind of files."""
-    return json.dumps(schemas()[kind], ensure_ascii=False) + "\n"
+    """Write the schema of one kind of files, for editors."""
+    schema = deepcopy(schemas()[kind])
+    if kind == "system":
+        _loosen(schema)
+    return json.dumps(schema, ensure_ascii=False) + "\n"
 
 
 def write_schemas(folder: Path) -> None:

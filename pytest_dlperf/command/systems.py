@@ -100,7 +100,7 @@ def schema_keys(schema: dict[str, Any]) -> Iterator[SchemaKey]:
     Keys below a mapping that stands in several places are those of the first place; ``value`` of
     the others names it.
     """
-    rules = Rules(schema.get("else", schema), schema["$defs"])
+    rules = Rules(schema)
     places: dict[str, str] = {}
     seen: set[str] = set()
 
@@ -137,4 +137,10 @@ def schema_keys(schema: dict[str, Any]) -> Iterator[SchemaKey]:
 def _shown(default: object) -> str:
     if isinstance(default, bool):
         return str(default).lower()
-    return f"{default:g}" if isinstance(default, int | float) else str(default or "")
+    return (
+        f"{default:g}"
+        if isinstance(default, int | float)
+        else default
+        if isinstance(default, str)
+        else ""
+    )

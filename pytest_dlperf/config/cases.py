@@ -222,7 +222,7 @@ def named_cases(  # noqa: C901, PLR0913 - a system says so much about its cases;
                 continue
             first = cases.setdefault(case, path)
             if first is not path:
-                line = file.line(first)
+                line = file.place(first).line
                 file.error(path, f"{case.id} is named twice; first on line {line}")
     return tuple(cases)
 

@@ -283,7 +283,7 @@ def launch_of(
 
 def _beside(file: YamlFile, variable: str, path: str) -> str:
     """Take a relative path from the folder of the file that says it."""
-    said_in = file.file_of(("launch", "variables", variable, "default"))
+    said_in = file.place(("launch", "variables", variable, "default")).file
     return os.path.normpath(said_in.absolute().parent / path)
 
 
@@ -296,7 +296,7 @@ def _never_held(
     """
     options = sorted({option for case in cases for option in case.options})
     for path, condition in spec.conditions():
-        if file.file_of(path) != file.file:
+        if file.place(path).file != file.file:
             continue
         for option in condition.options:
             others = [name for name in options if _DIGITS.sub("", name) != _DIGITS.sub("", option)]

@@ -19,6 +19,7 @@ from pytest_dlperf.config.parts import (
     doc,
     of_model,
 )
+from pytest_dlperf.files.mistakes import unknown_key
 from pytest_dlperf.files.yamlfile import YamlFile
 from pytest_dlperf.formats.declared import DeclaredMetric, Over, declared_metric, unit_factor
 from pytest_dlperf.formats.log_format import WhichNode
@@ -169,7 +170,7 @@ def _check_builtin(file: YamlFile, name: str, *, is_probe: bool) -> None:
     keys = ["tolerance_percent", "tolerance_at_least", "judged"]
     for key in file.value["metrics"][name]:
         if key not in keys:
-            file.unknown_key(("metrics", name, key), keys)
+            file.error(("metrics", name, key), unknown_key(key, keys))
 
 
 def _check_entry(name: str, entry: MetricEntry, *, is_probe: bool) -> None:

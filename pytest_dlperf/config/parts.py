@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, TypeVar, Union
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from pytest_dlperf.files.yamlschema import SCALAR
+from pytest_dlperf.files.mistakes import SCALAR
 from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN
 
 T = TypeVar("T")

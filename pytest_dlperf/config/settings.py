@@ -178,7 +178,7 @@ def settings_at(
                 name=name,
                 key=key,
                 value=value,
-                place=f"{file.file_of(node)}:{file.line(node)}",
+                place=f"{file.place(node).file}:{file.place(node).line}",
                 path=dotted(node),
             )
             try:

@@ -314,7 +314,7 @@ def _log_format(
         if is_probe:
             return replace(NO_STEPS, facts=declared_facts(facts, {}))
         return custom_format(
-            file.file_of(place).stem,
+            file.place(place).file.stem,
             record=form.record,
             json=form.json,
             csv=form.csv,

@@ -1,27 +1,32 @@
-"""What ``msgspec`` finds wrong, in words: where, what was found, and what is allowed."""
+"""What may stand in a file, by the structs that read it: as JSON Schema, and mistakes in words."""
 
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any, Final
+from copy import deepcopy
+from functools import reduce
+from operator import getitem
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta
 
-from pytest_dlperf.files.yamlschema import SCALAR_TYPES, schema_of
-
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """Keys, and numbers of elements."""
+Rule = dict[str, Any]
+"""A JSON Schema, or a part of one."""
 
+SCALAR: Final = "scalar"
+"""The format of text that an editor may take for a number, or for true and false."""
+_SCALAR_TYPES: Final = ["string", "number", "boolean"]
 _MAX_SHOWN: Final = 80
 """Characters of a value, or a key, in a message."""
-_AT: Final = re.compile(r" - at `(?P<key>key` in `)?\$(?P<path>[^`]*)`\Z")
-_STEP: Final = re.compile(r"\.(?P<key>\w+)|\[(?P<index>[0-9]+)\]|\[\.\.\.\]")
-_UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<key>.*)`\Z", re.DOTALL)
-_MISSING: Final = re.compile(r"Object missing required field `(?P<key>.*)`\Z")
-_TYPES: Final = {
+_AT: Final = re.compile(r" - at `(?P<key>(?:key` in `)?)\$(?P<path>[^`]*)`\Z")
+_STEP: Final = re.compile(r"\.(\w+)|\[(?:([0-9]+)|\.\.\.)\]")
+_NAMES: Final = {
     "array": "list",
     "boolean": "true or false",
     "integer": "integer",
@@ -29,140 +34,89 @@ _TYPES: Final = {
     "object": "mapping",
     "string": "text",
 }
+_SCALARS: Final = {"boolean": bool, "integer": int, "null": None, "number": float, "string": str}
 _BOUNDS: Final = {
-    "minimum": "≥",
-    "exclusiveMinimum": ">",
-    "maximum": "≤",
-    "exclusiveMaximum": "<",
+    "minimum": ("ge", "≥"),
+    "exclusiveMinimum": ("gt", ">"),
+    "maximum": ("le", "≤"),
+    "exclusiveMaximum": ("lt", "<"),
 }
 
 
+def schema_of(kind: Any) -> Rule:
+    """Describe what ``msgspec`` reads as a type, as JSON Schema, draft 2020-12."""
+
+    def with_scalars(rule: Rule) -> Rule:
+        if rule.get("format") == SCALAR:
+            del rule["format"]
+            rule["type"] = _SCALAR_TYPES
+        return rule
+
+    text = json.dumps(msgspec.json.schema(kind))
+    schema: Rule = json.loads(text, object_hook=with_scalars)
+    return schema
+
+
 def mistakes_of(
-    value: Any, kind: Any, path: Path = (), *, private: Collection[str] = ()
-) -> Iterator[tuple[Path, str]]:
-    """Yield the first mistake of each key of a struct, or of another value, with its key path.
+    value: Any, kind: Any, path: KeyPath = (), *, private: Collection[str] = ()
+) -> Iterator[tuple[KeyPath, str]]:
+    """Yield what keeps a value from being converted, with its key path.
 
     ``path`` leads to the value. No message quotes what stands below ``private`` keys.
     """
-    is_struct = isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, Struct)
-    fields = (
-        {field.encode_name: field for field in msgspec.structs.fields(kind)} if is_struct else {}
-    )
-    has_any = False
-    for key in value if is_struct else ():
-        mistake = None
-        if key in fields:
-            mistake = _mistake(value[key], fields[key].type, (*path, key), private)
-        elif kind.__struct_config__.forbid_unknown_fields:
-            mistake = (*path, key), unknown_key(key, fields)
-        if mistake is not None:
-            has_any = True
-            yield mistake
-    for key, field in fields.items():
-        if field.required and key not in value:
-            has_any = True
-            yield path, f"the key {key!r} is missing"
-    if not has_any and (mistake := _mistake(value, kind, path, private)):
-        yield mistake
+    if error := _error_of(value, kind):
+        rules = Rules(schema_of(kind), private)
+        mistakes = list(rules.mistakes(value, rules.root, path))
+        # Where a struct has refused its own values, no rule is broken.
+        yield from mistakes or [((*path, *_place_of(value, kind, error)), _AT.sub("", error))]
 
 
-def _mistake(
-    value: Any, kind: Any, path: Path, private: Collection[str]
-) -> tuple[Path, str] | None:
+def _error_of(value: Any, kind: Any) -> str:
     try:
         msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
-        inner, is_name = _place_of(value, kind, str(error))
-        place = (*path, *inner)
-        if error.__cause__ is not None:  # what a struct says of its own values
-            return place, _AT.sub("", str(error))
-        schema = schema_of(kind)
-        rules = Rules(schema, schema.get("$defs", {}))
-        message = _AT.sub("", str(error))
-        if missing := _MISSING.match(message):
-            return place, f"the key {missing['key']!r} is missing"
-        if unknown := _UNKNOWN.match(message):
-            return (*place, unknown["key"]), unknown_key(unknown["key"], rules.keys_at(inner))
-        if is_name:
-            allowed = rules.allowed(rules.names_at(inner[:-1]))
-            return place, f"{inner[-1]!r} is not {allowed}"
-        culprit = _at(value, inner)
-        found = _kind_of(culprit)
-        if found == "text" and not set(private).intersection(place):
-            found = repr(short(culprit))
-        near = nearest(culprit, rules.words_at(inner)) if isinstance(culprit, str) else ""
-        return place, f"found {found}; allowed: {rules.allowed(rules.at(inner))}{near}"
-    return None
+        return str(error)
+    return ""
 
 
-def _kind_of(value: Any) -> str:
-    if isinstance(value, dict | list):
-        kind = "mapping" if isinstance(value, dict) else "list"
-        return f"a {kind}" if value else f"an empty {kind}"
-    return "text" if value else "nothing"
+def _place_of(value: Any, kind: Any, error: str) -> KeyPath:
+    """Find the place of msgspec's mistake.
 
-
-def _place_of(value: Any, kind: Any, error: str) -> tuple[Path, bool]:
-    """Find the place of msgspec's mistake, and whether a name is wrong.
-
-    msgspec does not say which name of a free mapping it is: it is the one with which the mistake
-    remains.
+    It does not say which name of a free mapping it is: the one without which it is another.
     """
+    place: KeyPath = ()
     at = _AT.search(error)
-    if at is None:
-        return (), False
-    place: Path = ()
-    for step in [*_STEP.finditer(at["path"]), *([None] if at["key"] else [])]:
-        if step is not None and step["key"]:
-            place = (*place, step["key"])
-        elif step is not None and step["index"]:
-            place = (*place, int(step["index"]))
-        else:
-            place = (*place, _name_of(value, kind, place, error))
-    return place, bool(at["key"])
-
-
-def _name_of(value: Any, kind: Any, place: Path, error: str) -> str:
-    mapping = _at(value, place)
-    for name in mapping:
-        try:
-            msgspec.convert(_with(value, place, {name: mapping[name]}), kind, strict=False)
-        except msgspec.ValidationError as again:
-            if str(again) == error:
-                return str(name)
-    return str(next(iter(mapping)))
-
-
-def _at(value: Any, path: Path) -> Any:
-    for step in path:
-        value = value[step]
-    return value
-
-
-def _with(value: Any, place: Path, new: Any) -> Any:
-    """Copy a value with something else at a place."""
-    if not place:
-        return new
-    copy: Any = value.copy()
-    copy[place[0]] = _with(value[place[0]], place[1:], new)
-    return copy
+    for key, number in _STEP.findall(f"{at['path']}{at['key'] and '[...]'}" if at else ""):
+        if key or number:
+            place = (*place, key or int(number))
+            continue
+        rest = deepcopy(value)
+        mapping = reduce(getitem, place, rest)
+        for name in [*mapping]:
+            del mapping[name]
+            if _error_of(rest, kind) != error:
+                place = (*place, name)
+                break
+    return place
 
 
 class Rules:
     """The rules of a schema, whose references are followed."""
 
-    def __init__(self, root: dict[str, Any], definitions: dict[str, Any]) -> None:
-        self.root = root
-        self._definitions = definitions
+    def __init__(self, schema: Rule, private: Collection[str] = ()) -> None:
+        """Take a schema, and the keys below which no value is quoted."""
+        self.root = schema
+        self._definitions = schema.get("$defs", {})
+        self._private = private
 
-    def whole(self, rule: dict[str, Any]) -> dict[str, Any]:
+    def whole(self, rule: Rule) -> Rule:
         """Return a rule with what its reference says."""
         if "$ref" not in rule:
             return rule
         name = rule["$ref"].rpartition("/")[2]
         return {**self.whole(self._definitions[name]), **rule}
 
-    def choices(self, rule: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def choices(self, rule: Rule) -> Iterator[Rule]:
         """Yield the rules of which one holds."""
         rule = self.whole(rule)
         if "anyOf" not in rule:
@@ -170,44 +124,60 @@ class Rules:
         for choice in rule.get("anyOf", ()):
             yield from self.choices(choice)
 
-    def mapping_of(self, rule: dict[str, Any]) -> str:
+    def mapping_of(self, rule: Rule) -> str:
         """Name the mapping of known keys that a rule is of; nothing if it is of none."""
-        whole = self.whole(rule)
-        inner = [*whole.get("anyOf", ()), *filter(None, [whole.get("items")])]
-        name = rule.get("$ref", "") if "properties" in whole else ""
-        return next(filter(None, [name, *map(self.mapping_of, inner)]), "")
+        name = rule.get("$ref", "")
+        if name and "properties" in self.whole(rule):
+            return str(name)
+        inner = [*self.whole(rule).get("anyOf", ()), rule.get("items") or {}]
+        return next(filter(None, map(self.mapping_of, filter(None, inner))), "")
 
-    def at(self, path: Iterable[str | int]) -> dict[str, Any]:
-        """Find the rule of a place; an empty one if anything may stand there."""
-        rule = self.root
-        for step in path:
-            below: list[dict[str, Any]] = []
-            for choice in self.choices(rule):
-                if isinstance(step, int):
-                    below.append(choice.get("items", {}))
-                else:
-                    others = choice.get("additionalProperties")
-                    others = others if isinstance(others, dict) else {}
-                    below.append(choice.get("properties", {}).get(step, others))
-            rule = next(filter(None, below), {})
-        return self.whole(rule)
+    def mistakes(self, value: Any, rule: Rule, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+        """Yield what breaks a rule, with its key path."""
+        for choice in self.choices(rule):
+            kind = choice.get("type")
+            if isinstance(value, dict) and kind == "object":
+                yield from self._in_mapping(value, choice, path)
+                return
+            if (
+                isinstance(value, list)
+                and kind == "array"
+                and choice.get("minItems", 0) <= len(value) <= choice.get("maxItems", len(value))
+            ):
+                rules = choice.get("prefixItems", [choice["items"]] * len(value))
+                for number, (item, inner) in enumerate(zip(value, rules, strict=True)):
+                    yield from self.mistakes(item, inner, (*path, number))
+                return
+            if _fits(value, choice):
+                return
+        found = "text" if value else "nothing"
+        if isinstance(value, dict | list):
+            name = "mapping" if isinstance(value, dict) else "list"
+            found = f"a {name}" if value else f"an empty {name}"
+        elif value and not set(self._private).intersection(path):
+            found = repr(short(value))
+        words = [word for choice in self.choices(rule) for word in choice.get("enum", ())]
+        near = nearest(value, words) if isinstance(value, str) else ""
+        yield path, f"found {found}; allowed: {self.allowed(rule)}{near}"
 
-    def keys_at(self, path: Iterable[str | int]) -> list[str]:
-        """List the keys of the mapping at a place."""
-        return [
-            key for choice in self.choices(self.at(path)) for key in choice.get("properties", {})
-        ]
+    def _in_mapping(
+        self, values: dict[str, Any], rule: Rule, path: KeyPath
+    ) -> Iterator[tuple[KeyPath, str]]:
+        keys, others = rule.get("properties", {}), rule.get("additionalProperties", {})
+        names = rule.get("propertyNames", {})
+        for key, value in values.items():
+            place = (*path, key)
+            if key in keys or (others and _fits(key, names)):
+                yield from self.mistakes(value, keys.get(key, others), place)
+            elif others:
+                yield place, f"{key!r} is not {self.allowed(names)}"
+            elif others is False:
+                yield place, unknown_key(key, keys)
+        for key in rule.get("required", ()):
+            if key not in values:
+                yield path, f"the key {key!r} is missing"
 
-    def names_at(self, path: Iterable[str | int]) -> dict[str, Any]:
-        """Find the rule for the names of the mapping at a place."""
-        rules = (choice.get("propertyNames") for choice in self.choices(self.at(path)))
-        return next(filter(None, rules), {})
-
-    def words_at(self, path: Iterable[str | int]) -> list[str]:
-        """List the words that may stand at a place, where only some may."""
-        return [word for choice in self.choices(self.at(path)) for word in choice.get("enum", ())]
-
-    def allowed(self, rule: dict[str, Any]) -> str:
+    def allowed(self, rule: Rule) -> str:
         """Say what may stand where a rule holds."""
         rule = self.whole(rule)
         if "anyOf" in rule:
@@ -219,14 +189,30 @@ class Rules:
             return ", ".join(str(word) for word in rule["enum"])
         if "title" in rule and "properties" not in rule:
             return str(rule["title"])
-        kinds = rule.get("type", [])
-        types = [kinds] if isinstance(kinds, str) else kinds
-        if types == SCALAR_TYPES:
-            return "text"
-        signs = [f"{sign} {rule[name]:,}" for name, sign in _BOUNDS.items() if name in rule]
+        kind = rule.get("type", "null")
+        signs = [f"{sign} {rule[name]:,}" for name, (_, sign) in _BOUNDS.items() if name in rule]
         inner = self.allowed(rule["items"]) if isinstance(rule.get("items"), dict) else ""
-        words = " or ".join(_TYPES[name] for name in types if name != "null")
-        return f"{words}{f' of {inner}' if inner else ''} {' and '.join(signs)}".strip()
+        word = "text" if kind == _SCALAR_TYPES else _NAMES.get(kind, "")
+        return f"{word}{f' of {inner}' if inner else ''} {' and '.join(signs)}".strip()
+
+
+def _fits(value: Any, rule: Rule) -> bool:
+    """Whether a text, or nothing, is what a rule allows; anything where it allows anything."""
+    if not rule.keys() & {"enum", "pattern", "type"}:
+        return True
+    if "enum" in rule:
+        return value in rule["enum"]
+    kind = rule.get("type", "string")
+    if isinstance(value, dict | list) or kind in ("array", "object"):
+        return False
+    bounds = {name: rule[key] for key, (name, _) in _BOUNDS.items() if key in rule}
+    meta = Meta(**bounds, pattern=rule.get("pattern"))
+    scalar: Any = str if kind == _SCALAR_TYPES else _SCALARS[kind]
+    try:
+        msgspec.convert(value, Annotated[scalar, meta], strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def short(text: str) -> str:

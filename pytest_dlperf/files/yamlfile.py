@@ -10,17 +10,14 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from pytest_dlperf.files.mistakes import mistakes_of, short, unknown_key
+from pytest_dlperf.files.mistakes import KeyPath, mistakes_of, short
 from pytest_dlperf.files.writing import open_regular
 from pytest_dlperf.model.errors import UsageError
-
-Step = str | int
-"""A key, or the number of an element."""
 
 T = TypeVar("T")
 
@@ -36,7 +33,6 @@ _LINE = re.compile(r".*?(?:\r\n|[\n\r\x85\u2028\u2029]|\Z)", re.DOTALL)
 _TAG: Final = "tag:yaml.org,2002:"
 _NULL: Final = f"{_TAG}null"
 _MERGE: Final = f"{_TAG}merge"
-_KINDS: Final = {"mapping": "a mapping", "sequence": "a list"}
 _KNOWN_TAGS: Final = {
     f"{_TAG}{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq")
 }
@@ -53,6 +49,7 @@ class Diagnostic(Struct, frozen=True, kw_only=True):
     is_error: bool = True
 
     def __str__(self) -> str:
+        """Return the place and the message in one line."""
         return f"{self.place}: {self.message}"
 
 
@@ -60,13 +57,22 @@ class YamlError(UsageError):
     """All mistakes that were found in one or more files."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Keep the diagnostics in their order."""
         self.diagnostics = tuple(diagnostics)
-        super().__init__("\n".join(str(diagnostic) for diagnostic in self.diagnostics))
+        super().__init__("\n".join(map(str, self.diagnostics)))
 
     @classmethod
     def at(cls, file: Path, message: str, *, line: int = 1, path: str = "$") -> YamlError:
         """Make the error of one mistake. ``path`` is the key path; ``$`` is the file itself."""
         return cls([Diagnostic(place=f"{file}:{line}", message=f"{path}: {message}")])
+
+
+class Place(NamedTuple):
+    """Where a value stands, and its key."""
+
+    file: Path
+    key_line: int
+    line: int
 
 
 class YamlFile:
@@ -84,19 +90,17 @@ class YamlFile:
         """
         self.file = file
         self._private = frozenset(private)
-        self._errors: list[tuple[int, Diagnostic]] = []
-        self._told: set[tuple[str, str]] = set()
-        self._keys: dict[int, dict[Step, tuple[Any, Any]]] = {}
-        self._count = 0
+        self._errors: dict[tuple[str, str], tuple[int, Diagnostic]] = {}
+        self._places: dict[KeyPath, Place] = {}
+        self._in_braces: set[KeyPath] = set()
         node = _with_loader("compose", file, read_text(file) if text is None else text)
         if node is None:
             raise YamlError.at(file, "the file is empty")
-        self._layers: list[tuple[Path, Any]] = [(file, node)]
-        self.value = self._plain(node, ())
+        self.value = self._plain(node, (), node)
 
-    def _plain(self, node: Any, path: tuple[Step, ...]) -> Any:
-        self._count += 1
-        if self._count > _MAX_VALUES or len(path) > _MAX_DEPTH:
+    def _plain(self, node: Any, path: KeyPath, key: Any) -> Any:
+        self._places[path] = Place(self.file, _line(key), _line(node))
+        if len(self._places) > _MAX_VALUES or len(path) > _MAX_DEPTH:
             raise YamlError.at(
                 self.file,
                 f"has more than {_MAX_VALUES:,} values, or {_MAX_DEPTH} levels; is an anchor "
@@ -104,96 +108,45 @@ class YamlFile:
                 line=_line(node),
             )
         if node.tag not in _KNOWN_TAGS:
-            self._error_at(node, path, f"found the tag {node.tag}; leave tags out")
+            self.error(path, f"found the tag {node.tag}; leave tags out")
             return None
         if node.id == "sequence":
-            return [self._plain(item, (*path, at)) for at, item in enumerate(node.value)]
+            return [self._plain(item, (*path, at), item) for at, item in enumerate(node.value)]
         if node.id == "scalar":
             if "\0" in node.value:
-                self._error_at(node, path, "holds a NUL, which no program can be given")
+                self.error(path, "holds a NUL, which no program can be given")
             return None if node.tag == _NULL else node.value
-        self._check_keys(node, path)
+        return self._mapping(node, path)
+
+    def _mapping(self, node: Any, path: KeyPath) -> dict[str, Any]:
         values: dict[str, Any] = {}
-        for key, value in _pairs(node):
-            if key.id == "scalar" and key.value not in values:
-                values[key.value] = self._plain(value, (*path, key.value))
+        for name, value, is_own in _pairs(node):
+            place = (*path, name.value)
+            if name.id != "scalar":
+                self.error(path, f"found a {name.id}; a key is a plain word", _line(name))
+            elif name.value not in values:
+                values[name.value] = self._plain(value, place, name)
+            elif is_own:
+                message = f"duplicate key; the first is on line {self.place(place).key_line}"
+                self.error(place, message, _line(name))
+        if node.flow_style and [*values.values()] == [None]:
+            self._in_braces.add(path)
         return values
 
-    def _check_keys(self, node: Any, path: tuple[Step, ...]) -> None:
-        lines: dict[str, int] = {}
-        for key, _ in node.value:
-            if key.id != "scalar":
-                self._error_at(key, path, f"found {_KINDS[key.id]}; a key is a plain word")
-            elif key.value in lines and key.tag != _MERGE:
-                message = f"duplicate key; the first is on line {lines[key.value]}"
-                self._error_at(key, (*path, key.value), message)
-            else:
-                lines[key.value] = _line(key)
-
-    # ------------------------------------------------------------------------- places
-
-    def error(self, path: Iterable[Step], message: str) -> None:
-        """Report a mistake at a place, or at the nearest one above it: the first one of each."""
+    def place(self, path: Iterable[str | int]) -> Place:
+        """Find what stands behind a key path, or behind the nearest one above it."""
         path = tuple(path)
-        if len(self._told) < _MAX_ERRORS:
-            file, _, node = self._node(path)
-            self._error_at(node, path, message, file)
+        while path not in self._places:
+            path = path[:-1]
+        return self._places[path]
 
-    def _error_at(
-        self, node: Any, path: tuple[Step, ...], message: str, file: Path | None = None
-    ) -> None:
-        place, where = f"{file or self.file}:{_line(node)}", f"{dotted(path)}: "
-        if (place, where) not in self._told and len(self._told) < _MAX_ERRORS:
-            self._told.add((place, where))
-            self._errors.append((_line(node), Diagnostic(place=place, message=f"{where}{message}")))
-
-    def file_of(self, path: Iterable[Step]) -> Path:
-        """Return the file that says what stands at a place."""
-        return self._node(path)[0]
-
-    def line(self, path: Iterable[Step]) -> int:
-        """Return the line of what stands at a place."""
-        return _line(self._node(path)[2])
-
-    def key_line(self, path: Iterable[Step]) -> int:
-        """Return the line of a key."""
-        return _line(self._node(path)[1])
-
-    def _node(self, path: Iterable[Step]) -> tuple[Path, Any, Any]:
-        """Find the file, the key and the value at a place, or at the nearest one above it."""
-        steps = tuple(path)
-        places = []
-        for file, root in self._layers:
-            depth, key, node = 0, root, root
-            while depth < len(steps) and (below := self._below(node, steps[depth])):
-                depth, (key, node) = depth + 1, below
-            places.append((depth, (file, key, node)))
-        return max(places, key=itemgetter(0))[1]
-
-    def _below(self, node: Any, step: Step) -> tuple[Any, Any] | None:
-        """Find a key and its value in a mapping, or an element of a list."""
-        if id(node) not in self._keys:
-            pairs: list[tuple[Step, tuple[Any, Any]]] = []
-            if node.id == "mapping":
-                pairs = [(pair[0].value, pair) for pair in _pairs(node) if pair[0].id == "scalar"]
-            elif node.id == "sequence":
-                pairs = [(number, (item, item)) for number, item in enumerate(node.value)]
-            self._keys[id(node)] = dict(reversed(pairs))  # the first of a duplicate counts
-        return self._keys[id(node)].get(step)
-
-    # ------------------------------------------------------------------------ layers
-
-    def lay_over(self, base: YamlFile) -> None:
-        """Lay this file over another one, whose mistakes become its own.
-
-        Mappings merge key by key, other values are replaced, and nothing behind a key takes away
-        that of the base.
-        """
-        self.value = _merged(self.value, base.value)
-        self._layers += base._layers
-        self._errors += base._errors
-
-    # ----------------------------------------------------------------------- reading
+    def error(self, path: Iterable[str | int], message: str, line: int = 0) -> None:
+        """Report a mistake; only the first of each place is told."""
+        place, where = self.place(path), dotted(path)
+        line = line or place.line
+        if len(self._errors) < _MAX_ERRORS:
+            mistake = Diagnostic(place=f"{place.file}:{line}", message=f"{where}: {message}")
+            self._errors.setdefault((mistake.place, where), (line, mistake))
 
     def check(self) -> None:
         """Raise the mistakes that were found so far.
@@ -202,47 +155,39 @@ class YamlFile:
             YamlError: There are some.
         """
         if self._errors:
-            raise YamlError(diagnostic for _, diagnostic in sorted(self._errors, key=itemgetter(0)))
+            raise YamlError(each for _, each in sorted(self._errors.values(), key=itemgetter(0)))
+
+    def lay_over(self, base: YamlFile) -> None:
+        """Lay this file over another one, whose mistakes become its own.
+
+        Mappings merge key by key, other values are replaced, and nothing behind a key takes away
+        that of the base.
+        """
+        self.value = _merged(self.value, base.value)
+        self._places = {**base._places, **self._places}
+        self._errors |= base._errors
 
     def read(
-        self,
-        kind: type[T],
-        path: tuple[Step, ...] = (),
-        value: Any = None,
-        *,
-        may_be_empty: bool = False,
+        self, kind: type[T], path: KeyPath = (), value: Any = None, *, may_be_empty: bool = False
     ) -> T:
         """Convert the file, or what stands at a place in it, or a ``value`` taken from there.
 
         Raises:
-            YamlError: With the first mistake of each key.
+            YamlError: With all mistakes.
         """
-        value = self._at(path) if value is None else value
+        if value is None:
+            value = self.value
+            for step in path:
+                value = value[step]
         for place in () if may_be_empty else _nothing(value, path):
-            self.error(place, self._said_nothing(place))
-        try:
-            converted = msgspec.convert(value, kind, strict=False)
-        except msgspec.ValidationError:
-            for place, message in mistakes_of(value, kind, path, private=self._private):
-                self.error(place, message)
+            what = "write a value, or take the key away"
+            if place[:-1] in self._in_braces:
+                what = f'a text in braces stands in quotes, as in "{{{place[-1]}}}"'
+            self.error(place, f"found nothing; {what}")
+        for place, message in mistakes_of(value, kind, path, private=self._private):
+            self.error(place, message)
         self.check()
-        return converted
-
-    def _at(self, path: tuple[Step, ...]) -> Any:
-        value = self.value
-        for step in path:
-            value = value[step]
-        return value
-
-    def unknown_key(self, path: tuple[Step, ...], keys: Iterable[str]) -> None:
-        """Report a key that is none of these."""
-        self.error(path, unknown_key(str(path[-1]), keys))
-
-    def _said_nothing(self, place: tuple[Step, ...]) -> str:
-        above = self._node(place[:-1])[2]
-        if above.id == "mapping" and above.flow_style and len(above.value) == 1:
-            return f'found nothing; a text in braces stands in quotes, as in "{{{place[-1]}}}"'
-        return "found nothing; write a value, or take the key away"
+        return msgspec.convert(value, kind, strict=False)
 
 
 def load(file: Path, kind: type[T]) -> T:
@@ -254,31 +199,27 @@ def load(file: Path, kind: type[T]) -> T:
     return YamlFile(file).read(kind)
 
 
-def dotted(path: Iterable[Step]) -> str:
+def dotted(path: Iterable[str | int]) -> str:
     """Write a key path, as in ``$.cases[0].options``."""
-    return "$" + "".join(
-        f"[{step}]" if isinstance(step, int) else f".{short(step)}" for step in path
-    )
-
-
-# --------------------------------------------------------------------------------- nodes
+    steps = (f"[{step}]" if isinstance(step, int) else f".{short(step)}" for step in path)
+    return f"${''.join(steps)}"
 
 
 def _line(node: Any) -> int:
     return int(node.start_mark.line) + 1
 
 
-def _pairs(node: Any) -> list[tuple[Any, Any]]:
-    """List the keys and values of a mapping, its own before those that it merges (``<<``)."""
-    pairs: list[tuple[Any, Any]] = list(node.value)
-    seen = {id(node)}
-    for key, value in pairs:
-        if key.tag == _MERGE:
+def _pairs(node: Any) -> Iterator[tuple[Any, Any, bool]]:
+    """Yield the keys and values of a mapping, its own before those that it merges (``<<``)."""
+    mappings = [node]
+    for mapping in mappings:
+        for key, value in mapping.value:
+            if key.tag != _MERGE:
+                yield key, value, mapping is node
+                continue
             for base in value.value if value.id == "sequence" else [value]:
-                if base.id == "mapping" and id(base) not in seen:  # the first value of a key counts
-                    seen.add(id(base))
-                    pairs += base.value
-    return [pair for pair in pairs if pair[0].tag != _MERGE]
+                if base.id == "mapping" and not any(base is seen for seen in mappings):
+                    mappings.append(base)
 
 
 def _merged(own: Any, base: Any) -> Any:
@@ -291,18 +232,13 @@ def _merged(own: Any, base: Any) -> Any:
     return merged
 
 
-def _nothing(value: Any, path: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
+def _nothing(value: Any, path: KeyPath) -> Iterator[KeyPath]:
     """Yield the places behind which nothing is written."""
     if value is None:
         yield path
-    pairs: Iterable[tuple[Step, Any]] = ()
-    if isinstance(value, dict | list):
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    for step, inner in pairs:
-        yield from _nothing(inner, (*path, step))
-
-
-# ----------------------------------------------------------------------------------- text
+    elif isinstance(value, dict | list):
+        for step, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _nothing(inner, (*path, step))
 
 
 def load_plain(file: Path) -> Any:
