@@ -23,7 +23,7 @@ from pytest_dlperf.model.judgement import (
     Difference,
     DifferenceKind,
     Explanation,
-    PastNight,
+    PastSession,
     Verdict,
 )
 from pytest_dlperf.model.results import CaseResult, Results
@@ -41,7 +41,7 @@ ALGORITHM: Final = Difference(
     name="NCCL_ALGO",
     accepted="-",
     last_good="-",
-    tonight="Tree",
+    now="Tree",
     came_with_it=True,
 )
 NCCL: Final = Difference(
@@ -49,21 +49,21 @@ NCCL: Final = Difference(
     name="nccl",
     accepted="2.21.5",
     last_good="2.22.3",
-    tonight="2.22.3",
+    now="2.22.3",
 )
 HOSTS: Final = Difference(
     kind=DifferenceKind.HOSTS,
     name="hosts",
     accepted="node1, node2, node3, node7",
     last_good="node1, node2, node3, node7",
-    tonight="node1, node2, node3, node9",
+    now="node1, node2, node3, node9",
 )
 XLA: Final = Difference(
     kind=DifferenceKind.COMMAND,
     name="--xla_flags",
     accepted="--xla_gpu_autotune_level=4",
     last_good="--xla_gpu_autotune_level=4",
-    tonight="--xla_gpu_autotune_level=2",
+    now="--xla_gpu_autotune_level=2",
     came_with_it=True,
 )
 ORIGIN: Final = {
@@ -73,9 +73,9 @@ ORIGIN: Final = {
 }
 
 
-def past(nights_ago: int, commit: str) -> PastNight:
+def past(nights_ago: int, commit: str) -> PastSession:
     """A night of the history, so many before tonight."""
-    return PastNight(at=(TONIGHT - timedelta(days=nights_ago)).isoformat(), commit=commit)
+    return PastSession(at=(TONIGHT - timedelta(days=nights_ago)).isoformat(), commit=commit)
 
 
 def explained(since: int, *differences: Difference) -> Explanation:
@@ -84,8 +84,8 @@ def explained(since: int, *differences: Difference) -> Explanation:
     return Explanation(
         since=past(since, "1a2b3c4d5e6f"),
         last_good=past(last_good, "77aa00bb11cc"),
-        nights=last_good,
-        nights_at_level=since + 1,
+        days=last_good,
+        days_at_level=since + 1,
         differences=differences,
     )
 
@@ -109,16 +109,16 @@ def nights_of(results: Results) -> dict[str, dict[str, CaseHistory]]:
             good = explanation.last_good
             if known is None or since is None or good is None:
                 continue
-            level, word = known.nights[-1].median, known.nights[-1].verdict_word
+            level, word = known.points[-1].median, known.points[-1].verdict_word
             low, high = level * 0.996, level * 1.004
             nights = (
                 night._replace(median=level, lowest=low, highest=high, verdict_word=word)
                 if night.started >= since.at
                 else night
-                for night in known.nights
+                for night in known.points
                 if night.started <= good.at or night.started >= since.at
             )
-            histories[result.case.id][name] = replace(known, nights=tuple(nights))
+            histories[result.case.id][name] = replace(known, points=tuple(nights))
     return histories
 
 

@@ -10,16 +10,16 @@ from pytest_dlperf.model.judgement import (
     Difference,
     DifferenceKind,
     Explanation,
-    PastNight,
+    PastSession,
     Verdict,
 )
 from pytest_dlperf.model.results import CaseResult
 
 # Tonight, by results_makers.STARTED, is Friday.
-TUESDAY = PastNight(
+TUESDAY = PastSession(
     at="2026-11-17T22:00:00+01:00", commit="1a2b3c4d5e6f", ci_run="https://ci.example/17"
 )
-MONDAY = PastNight(
+MONDAY = PastSession(
     at="2026-11-16T22:00:00+01:00", commit="9f8e7d6c5b4a", ci_run="https://ci.example/16"
 )
 DELAY = Difference(
@@ -27,14 +27,14 @@ DELAY = Difference(
     name="--step-delay-ms",
     accepted="-",
     last_good="-",
-    tonight="1000",
+    now="1000",
     came_with_it=True,
 )
 TORCH = Difference(
-    kind=DifferenceKind.SOFTWARE, name="torch", accepted="2.12", last_good="2.13", tonight="2.14"
+    kind=DifferenceKind.SOFTWARE, name="torch", accepted="2.12", last_good="2.13", now="2.14"
 )
 SINCE_TUESDAY = Explanation(
-    since=TUESDAY, last_good=MONDAY, nights=4, nights_at_level=4, differences=(DELAY, TORCH)
+    since=TUESDAY, last_good=MONDAY, days=4, days_at_level=4, differences=(DELAY, TORCH)
 )
 ACCEPTANCE = Acceptance(
     at="2026-11-03T22:00:00+01:00",

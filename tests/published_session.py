@@ -16,7 +16,7 @@ from pytest_dlperf.config.cluster import find_cluster
 from pytest_dlperf.gate.inputs import GateInput, MeasuredCase
 from pytest_dlperf.gate.terms import Terms
 from pytest_dlperf.gate.verdicts import decide
-from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint, Drift, Night
+from pytest_dlperf.history.series import AcceptedChange, CaseHistory, ChangePoint, Drift, Point
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
@@ -344,7 +344,7 @@ def _nights(
         deviation = abs(draw.gauss(0, 0.005)) if metric.source is Source.STEPS else 0.0
         strays = metric.source is Source.STEPS and draw.random() < 0.01
         points.append(
-            Night(
+            Point(
                 started=at.isoformat(),
                 began=at.timestamp(),
                 median=median,
@@ -373,7 +373,7 @@ def _nights(
     )
     drift = Drift(
         since=at_step,
-        nights=nights - step,
+        days=nights - step,
         percent=-3.4 * metric.better.sign,
         percent_per_week=-0.17 * metric.better.sign,
     )
@@ -382,10 +382,10 @@ def _nights(
         metric=metric.name,
         unit=metric.unit,
         better=metric.better,
-        nights=tuple(points),
+        points=tuple(points),
         accepted=(accepted_then,) if is_stepped else (),
         change_points=(change,) if is_stepped else (),
         drift=drift if is_drifting else None,
         run_noise_percent=0.42 if metric.source is Source.STEPS else 0.0,
-        night_noise_percent=0.0 if metric.source is Source.LOG else 0.31,
+        session_noise_percent=0.0 if metric.source is Source.LOG else 0.31,
     )

@@ -25,7 +25,7 @@ from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.preflight import Requirements, fingerprint_of, look_at_hosts
 from pytest_dlperf.model.case import Topology
-from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
+from pytest_dlperf.model.differences import compared, differences_of
 from pytest_dlperf.model.measurement import differences
 from pytest_dlperf.node import host_tools
 from pytest_dlperf.node.accelerators import confined
@@ -168,10 +168,10 @@ def test_a_run_is_told_the_devices_that_it_uses(reports):
     assert fingerprint(mixed, 2).machine["device"] == f"{A100} + {T400}"
     assert (mixed.accelerators.are_mixed, capped.accelerators.are_mixed) == (True, False)
     accepted, tonight = (
-        MeasuredOn.of_night(fingerprint(report, 1), None) for report in (capped, reports["nvidia"])
+        compared(fingerprint(report, 1), None) for report in (capped, reports["nvidia"])
     )
-    differing = differences_of(Sides(accepted=accepted, tonight=tonight))
-    assert sorted((one.name, one.accepted, one.tonight) for one in differing) == [
+    differing = differences_of(tonight, accepted=accepted)
+    assert sorted((one.name, one.accepted, one.now) for one in differing) == [
         ("compute_mode", "Exclusive_Process", "Default"),
         ("power_limit", "300 W", "400 W"),
     ]

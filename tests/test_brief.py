@@ -18,14 +18,14 @@ from msgspec.structs import replace
 
 from pytest_dlperf.model.judgement import (
     Explanation,
-    PastNight,
+    PastSession,
     Verdict,
 )
 from pytest_dlperf.notices.brief import LONGEST_TEXT, notice_of
 
 RUN = "https://github.com/ours/ours/actions/runs/7"
 SURROUNDINGS = {"commit": "1a2b3c4d5e6f", "ci_run": RUN}
-TONIGHT = PastNight(at=make.STARTED)
+TONIGHT = PastSession(at=make.STARTED)
 
 
 def tell(results):
@@ -39,13 +39,13 @@ def case_id(batch):
 GOOD = [make.measured_case(case_id(batch), 1000.0) for batch in (501, 502)]
 FAILED = explained(
     make.unmeasured_case(case_id(7), Verdict.FAILED, f"{case_id(7)}, run 1: exited with 3"),
-    Explanation(since=TONIGHT, last_good=TUESDAY, nights=1),
+    Explanation(since=TONIGHT, last_good=TUESDAY, days=1),
 )
 
 
 def test_another_night_or_another_cause_is_told_apart_and_the_worst_comes_first():
     other_night = replace(SINCE_TUESDAY, since=TONIGHT, last_good=TUESDAY)
-    other_cause = replace(SINCE_TUESDAY, differences=(replace(DELAY, tonight="50"),))
+    other_cause = replace(SINCE_TUESDAY, differences=(replace(DELAY, now="50"),))
     brief = tell(
         make.session(
             *GOOD,
@@ -101,7 +101,7 @@ def test_a_strict_session_tells_of_what_it_fails():
 def test_it_stays_short_however_bad_the_night_was(kinds):
     def cause(number):
         differences = [
-            replace(TORCH, name=f"p{number % kinds}-{n}" * 9, tonight="x" * 9999) for n in range(9)
+            replace(TORCH, name=f"p{number % kinds}-{n}" * 9, now="x" * 9999) for n in range(9)
         ]
         return replace(SINCE_TUESDAY, last_good=MONDAY, differences=tuple(differences))
 
@@ -125,7 +125,7 @@ def test_it_stays_short_however_bad_the_night_was(kinds):
 
 def test_texts_of_others_become_no_markup_and_no_command():
     hostile = "::error::x\n<b>[a](http://evil.example)</b> @everyone ##[error]"
-    cause = replace(SINCE_TUESDAY, differences=(replace(DELAY, name=hostile, tonight=hostile),))
+    cause = replace(SINCE_TUESDAY, differences=(replace(DELAY, name=hostile, now=hostile),))
     results = make.session(
         moved_case(case_id(1), -9.9, cause),
         make.unmeasured_case(case_id(2), Verdict.FAILED, hostile),

@@ -59,9 +59,9 @@ def test_another_machine_is_no_change_of_the_level(file):
     runs = drawn([400.0] * 40 + [640.0] * 30)
     history = known(file, [on("H200" if k < 40 else "B200", k, r) for k, r in enumerate(runs)])
     assert shows_nothing(history)
-    assert history.night_noise_percent is not None
-    assert history.night_noise_percent < 0.7
-    assert len(history.nights) == 70
+    assert history.session_noise_percent is not None
+    assert history.session_noise_percent < 0.7
+    assert len(history.points) == 70
     (other,) = history.other_machines
     assert trends.other_machine(other) == (
         "40 sessions from 2026-01-01 to 2026-02-09 on another machine (device H200, now B200): in "
@@ -74,8 +74,8 @@ def test_two_machines_in_turn_are_no_noise(file):
     nights = [on(("H200", "B200")[k % 2], k, r) for k, r in enumerate(runs)]
     history = known(file, nights)
     assert shows_nothing(history)
-    assert history.night_noise_percent is not None
-    assert history.night_noise_percent < 0.7
+    assert history.session_noise_percent is not None
+    assert history.session_noise_percent < 0.7
     assert [(other.sessions, other.facts) for other in history.other_machines] == [
         (40, {"device": ("H200", "B200")})
     ]
@@ -118,7 +118,7 @@ def test_what_survived_of_broken_runs_is_no_level(file, judged):
         nights.append(session(number, [result]))
     history = known(file, nights)
     assert shows_nothing(history)
-    assert len(history.nights) == 60
+    assert len(history.points) == 60
 
 
 def test_a_broken_reference_of_a_speedup_is_no_level(file):
@@ -140,7 +140,7 @@ def test_a_case_that_was_lost_with_its_worker_did_not_pass(file):
     unheard = CaseResult(
         case=Case.from_id(CASE), measurement=measurement(CASE, [400.0]), is_whole=False
     )
-    points = known(file, [session(k, [one]) for k, one in enumerate((lost, alarm, unheard))]).nights
+    points = known(file, [session(k, [one]) for k, one in enumerate((lost, alarm, unheard))]).points
     assert [point.verdict_word for point in points] == ["lost", "regressed", "lost"]
     assert [point.is_lost for point in points] == [True, False, True]
 
@@ -168,9 +168,9 @@ def test_an_afternoon_of_sessions_is_one_day(file):
     ]
     history = known(file, [*calm, *afternoon])
     assert shows_nothing(history)
-    assert len(history.nights) == 52
-    assert history.night_noise_percent is not None
-    assert history.night_noise_percent < 1
+    assert len(history.points) == 52
+    assert history.session_noise_percent is not None
+    assert history.session_noise_percent < 1
 
 
 def test_a_level_of_many_sessions_a_day_is_dated_by_its_first_session(file):
@@ -178,7 +178,7 @@ def test_a_level_of_many_sessions_a_day_is_dated_by_its_first_session(file):
     history = known(file, at_hours([400.0] * 160 + [380.0] * 80, six_hours))
     (point,) = history.change_points
     assert abs(point.index - 160) <= 4
-    assert history.nights[point.index].started == point.at
+    assert history.points[point.index].started == point.at
 
 
 # ------------------------------------------------------------------ logs judged again
@@ -193,14 +193,14 @@ def test_logs_judged_a_hundred_times_hide_no_night(file):
     nights = [from_logs(k, r, logs=k) for k, r in enumerate(runs)]
     again = [from_logs(30 + k, runs[-1], logs=29) for k in range(400)]
     history = known(file, [*nights, *again])
-    assert [point.started for point in history.nights] == [night(k) for k in range(30)]
+    assert [point.started for point in history.points] == [night(k) for k in range(30)]
     assert history.run_noise_percent == pytest.approx(1.0, rel=0.25)
-    assert history.night_noise_percent is not None
+    assert history.session_noise_percent is not None
 
 
 def test_other_logs_are_another_night_though_the_numbers_are_the_same(file):
     nights = [from_logs(k, [352.1] * 3, logs=k) for k in range(4)]
-    assert len(known(file, nights).nights) == 4
+    assert len(known(file, nights).points) == 4
 
 
 # ------------------------------------------------------------------------------- swings
@@ -218,7 +218,7 @@ def swinging(count, alike, seed):
 
 def test_slow_swings_are_noise_of_nights(file):
     last = fill(file, drawn(swinging(90, 0.8, "swings"), noise=0.005))
-    noise = histories_of(file, last)[CASE]["throughput"].night_noise_percent
+    noise = histories_of(file, last)[CASE]["throughput"].session_noise_percent
     assert noise is not None
     assert 0.6 < noise < 1.4
 
@@ -247,7 +247,7 @@ def test_a_drift_of_more_than_the_days_that_show_it_is_told_once(file, seed):
     levels = [400.0] * 150 + [400.0 * (1 - 0.002 * k) for k in range(120)]
     last = fill(file, drawn(levels, noise=0.002, seed=seed))
     history = histories_of(file, last)[CASE]["throughput"]
-    assert history.drift.nights == 90
+    assert history.drift.days == 90
     assert history.change_points == ()
 
 

@@ -28,9 +28,8 @@ from pytest_dlperf.culprit.candidates import differences_of
 from pytest_dlperf.culprit.checkouts import Checkout, Workshop
 from pytest_dlperf.culprit.journal import FoundCommit, FoundEntry, note_found
 from pytest_dlperf.measure.case_launch import LaunchChange
-from pytest_dlperf.model.differences import MeasuredOn
 from pytest_dlperf.model.judgement import FoundCulprit
-from pytest_dlperf.model.measurement import LaunchFacts
+from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts
 
 pytestmark = pytest.mark.usefixtures("_package_stays", "own_environment")
 
@@ -397,7 +396,7 @@ def test_differences_are_told_of_both_sides():
     commands = (("python3", "t.py", "--lr=1"), ("evil", "t.py", "--lr=2"))
     packages = ({"torch": "2.1"}, {"torch": "2.1", "triton": "3"})
     sides = [
-        MeasuredOn(launch=LaunchFacts(launcher="local", arguments=one), software=software)
+        Fingerprint(launch=LaunchFacts(launcher="local", arguments=one), software=software)
         for one, software in zip(commands, packages, strict=True)
     ]
     assert [one.words for one in differences_of(*sides, {}, "own")] == [

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_dlperf.model.command_lines import GIVEN, side_by_side
-from pytest_dlperf.model.differences import ABSENT, MeasuredOn, Sides, differences_of
+from pytest_dlperf.model.differences import ABSENT, compared, differences_of
 from pytest_dlperf.model.judgement import DifferenceKind
-from pytest_dlperf.model.measurement import LaunchFacts
+from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts
 
 TRAIN = ("{python}", "-m", "torch.distributed.run", "train.py", "--batch-size", "128", "--amp")
 LAUNCH = LaunchFacts(
@@ -15,9 +15,8 @@ LAUNCH = LaunchFacts(
     environment={"NCCL_DEBUG": "WARN", "HF_TOKEN": "***"},
     working_directory="/opt/training",
 )
-BEFORE = MeasuredOn(
-    commit="0123456789ab",
-    commits={"megatron": "aaaaaaaaaaaa+a.py"},
+BEFORE = Fingerprint(
+    commits={"suite": "0123456789ab", "megatron": "aaaaaaaaaaaa+a.py"},
     software={"torch": "2.9.0", "nccl": "2.27.5", "numpy": "2.1", "kernel": "6.8.0-51"},
     machine={"device": "H100"},
     hosts=("node1", "node2"),
@@ -41,18 +40,17 @@ def changed(
     last_good=BEFORE,
     **others,
 ):
-    sides = Sides(accepted=accepted, last_good=last_good, tonight=tonight, **others)
-    return list(differences_of(sides))
+    return list(differences_of(tonight, accepted=accepted, last_good=last_good, **others))
 
 
 def told(differences):
-    return [(one.name, one.last_good, one.tonight) for one in differences]
+    return [(one.name, one.last_good, one.now) for one in differences]
 
 
 def test_sides_that_are_equal_or_unknown_do_not_differ():
     assert changed(BEFORE) == []
-    assert changed(MeasuredOn()) == []
-    assert changed(BEFORE, accepted=None, last_good=MeasuredOn()) == []
+    assert changed(Fingerprint()) == []
+    assert changed(BEFORE, accepted=None, last_good=Fingerprint()) == []
 
 
 @pytest.mark.parametrize(
@@ -138,7 +136,7 @@ def test_what_came_with_the_change_goes_before_what_differed_already():
 def test_by_hand_goes_before_software_and_software_before_hosts():
     tonight = replace(
         launched(arguments=(*TRAIN, "--delay", "9"), environment={"NCCL_DEBUG": "INFO"}),
-        commits={"megatron": "bbbbbbbbbbbbbbbbbbbbb"},
+        commits={"suite": "0123456789ab", "megatron": "bbbbbbbbbbbb"},
         software={"torch": "2.9.1", "nccl": "2.27.5", "numpy": "2.2", "kernel": "6.8.0-52"},
         hosts=("node1", "node3"),
     )
@@ -166,8 +164,8 @@ def test_what_is_another_value_each_night_is_not_what_somebody_has_changed():
 
 
 def test_what_the_accepted_launch_lacked_is_set_by_hand_though_it_has_changed_since():
-    last_good = replace(arguments(*TRAIN, "--delay-ms=45"), commit="1" * 12)
-    tonight = replace(arguments(*TRAIN, "--delay-ms=10"), commit="2" * 12)
+    last_good = replace(arguments(*TRAIN, "--delay-ms=45"), commits={"suite": "1" * 12})
+    tonight = replace(arguments(*TRAIN, "--delay-ms=10"), commits={"suite": "2" * 12})
 
     found = changed(tonight, last_good=last_good)
 
@@ -206,12 +204,12 @@ def test_of_many_hosts_the_new_and_the_gone_are_told():
     (found,) = changed(tonight, accepted=None, last_good=good)
 
     assert (found.accepted, found.last_good) == (None, "node01 and 31 more")
-    assert found.tonight == "spare1 and 31 more"
+    assert found.now == "spare1 and 31 more"
 
 
 def test_a_checkout_of_trainer_and_system_files_is_told_once_as_the_trainers():
-    good = MeasuredOn(commit="a" * 12, commits={"code": "a" * 40})
-    tonight = MeasuredOn(commit="b" * 12, commits={"code": "b" * 40})
+    good = compared(Fingerprint(commits={"code": "a" * 40}), "a" * 12)
+    tonight = compared(Fingerprint(commits={"code": "b" * 40}), "b" * 12)
 
     assert [one.name for one in changed(tonight, accepted=None, last_good=good)] == ["code"]
 
@@ -221,7 +219,7 @@ def test_a_side_whose_launch_nobody_knows_is_told_from_one_that_lacks_it():
 
     (found,) = changed(tonight, accepted=replace(BEFORE, launch=None))
 
-    assert (found.accepted, found.last_good, found.tonight) == (None, ABSENT, "''")
+    assert (found.accepted, found.last_good, found.now) == (None, ABSENT, "''")
 
 
 def test_hosts_of_the_accepted_number_are_less_suspicious_than_new_software():

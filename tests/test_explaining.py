@@ -114,9 +114,9 @@ def test_a_loss_is_dated_with_the_commits_of_both_nights(file):
     assert (found.since.at, found.since.commit, found.since.median) == (night(2), "c2", BAD)
     assert found.last_good.commit == "c1"
     assert found.last_good.ci_run == "https://ci.example/1"
-    assert (found.nights, found.nights_at_level) == (3, 3)
+    assert (found.days, found.days_at_level) == (3, 3)
     assert ("suite", "c1", "tonights") in {
-        (one.name, one.last_good, one.tonight) for one in found.differences
+        (one.name, one.last_good, one.now) for one in found.differences
     }
 
 
@@ -125,7 +125,7 @@ def test_what_is_new_tonight_has_tonights_commit(file):
     found = explained(file, 2, baseline=accepted(0))
     assert since(found) == (night(2), night(1))
     assert found.since.commit == "tonights"
-    assert (found.nights, found.nights_at_level) == (1, 1)
+    assert (found.days, found.days_at_level) == (1, 1)
 
 
 def test_tonight_itself_is_no_earlier_night(file):
@@ -164,7 +164,7 @@ def test_nights_count_by_the_days_that_the_reader_sees(file, before, tonight):
             history.add(a_night(number, GOOD, started=at))
     found = explained(file, 0, baseline=accepted(-60), started=tonight)
     assert since(found) == (tonight, before)
-    assert found.nights == 1
+    assert found.days == 1
     assert onset_of(found, tonight)["last good"].endswith(", 1 night ago")
 
 
@@ -188,7 +188,7 @@ def test_without_earlier_nights_the_accepted_number_was_the_last_good(file, has_
     found = explained(file if has_history else None, 7, baseline=accepted(2))
     assert since(found) == (None, night(2))  # nobody knows what was between
     assert (found.last_good.commit, found.last_good.median) == ("of-acceptance", GOOD)
-    assert found.nights == 5
+    assert found.days == 5
     last_night = explained(file if has_history else None, 3, baseline=accepted(2))
     assert since(last_night) == (night(3), night(2))
 
@@ -205,7 +205,7 @@ def test_nights_without_the_case_lie_between_it_and_the_accepted_number(file):
             history.add(session(number, []))
     found = explained(file, 7, baseline=accepted(2))
     assert since(found) == (night(7), night(2))
-    assert found.nights == 5
+    assert found.days == 5
 
 
 def test_nights_on_another_machine_or_with_broken_runs_say_nothing(file):
@@ -215,7 +215,7 @@ def test_nights_on_another_machine_or_with_broken_runs_say_nothing(file):
     assert since(found) == (night(4), night(0))
     found = explained(file, 4, baseline=accepted(0))
     assert since(found) == (night(1), night(0))
-    assert found.nights_at_level == 3
+    assert found.days_at_level == 3
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_sessions_of_one_day_count_once_and_may_lie_on_both_sides(file):
             history.add(a_night(1, level, session=f"at-{hour}", started=at))
     found = explained(file, 2, baseline=accepted(0))
     assert since(found) == (night(1).replace("T02", "T09"), night(1).replace("T02", "T05"))
-    assert (found.nights, found.nights_at_level) == (1, 2)
+    assert (found.days, found.days_at_level) == (1, 2)
 
 
 def test_imported_results_and_logs_have_no_fingerprints(file):
@@ -272,7 +272,7 @@ def test_the_last_good_night_lies_before_those_that_were_red(file, level, verdic
     add(file, *(red(number, BAD, Verdict.REGRESSED) for number in (2, 3)))
     found = explained(file, 4, verdict_on(level, verdict), baseline=accepted(0))
     assert since(found) == (night(4), night(1))
-    assert (found.red_since.at, found.nights) == (night(2), 3)
+    assert (found.red_since.at, found.days) == (night(2), 3)
     assert onset_of(found, night(4)) == {
         "since": "tonight, Monday 2026-01-05, commit tonights",
         "red since": "Saturday 2026-01-03",
@@ -380,7 +380,7 @@ def test_a_failure_is_dated_from_the_last_whole_night(file):
     kept(file, {0: GOOD, 1: BAD, 2: None, 3: None})
     found = explained(file, 4, FAILED, baseline=accepted(0))
     assert since(found) == (night(2), night(1))
-    assert (found.since.commit, found.since.median, found.nights_at_level) == ("c2", None, 3)
+    assert (found.since.commit, found.since.median, found.days_at_level) == ("c2", None, 3)
 
 
 def test_what_could_not_be_measured_is_dated_by_the_nights_that_tried(file):
@@ -394,7 +394,7 @@ def test_what_could_not_be_measured_is_dated_by_the_nights_that_tried(file):
         history.add(session(2, [unmeasured]))
     found = explained(file, 3, SKIPPED)
     assert since(found) == (night(2), night(0))
-    assert (found.nights, found.nights_at_level) == (3, 2)
+    assert (found.days, found.days_at_level) == (3, 2)
 
 
 def test_cases_that_are_always_skipped_do_not_fill_the_history(file):
@@ -447,11 +447,11 @@ def test_simulated_losses_are_dated_to_the_night(kind, loss, noise, right):
     for _ in range(count):
         values, first = drawn(kind, loss, noise, draw)
         tonight = min(GOOD * (1 - loss) * draw.gauss(1, noise), GOOD * (1 - loss / 2))
-        hits += level_began(values, reference=GOOD, tonight=tonight) == first
+        hits += level_began(values, reference=GOOD, now=tonight) == first
     assert hits >= right * count
 
 
 def test_of_flapping_nights_the_last_ones_are_told():
     flapping = [GOOD] * 20 + [BAD, GOOD] * 6
-    assert level_began(flapping, reference=GOOD, tonight=BAD) == len(flapping)
-    assert level_began([*flapping, BAD, BAD], reference=GOOD, tonight=BAD) >= 20
+    assert level_began(flapping, reference=GOOD, now=BAD) == len(flapping)
+    assert level_began([*flapping, BAD, BAD], reference=GOOD, now=BAD) >= 20

@@ -11,7 +11,7 @@ from pytest_dlperf.model.judgement import (
     DifferenceKind,
     Explanation,
     Judgement,
-    PastNight,
+    PastSession,
     Verdict,
 )
 from pytest_dlperf.report import words
@@ -23,10 +23,10 @@ from pytest_dlperf.report.text import phrase
 TONIGHT = "2026-11-20T03:00:00+01:00"
 """A Friday; in UTC it is Friday too."""
 TUESDAY = Explanation(
-    since=PastNight(at="2026-11-17T03:00:00+01:00", commit="1a2b3c4d5e6f"),
-    last_good=PastNight(at="2026-11-16T03:00:00+01:00", commit="9f8e7d6c5b4a"),
-    nights=4,
-    nights_at_level=4,
+    since=PastSession(at="2026-11-17T03:00:00+01:00", commit="1a2b3c4d5e6f"),
+    last_good=PastSession(at="2026-11-16T03:00:00+01:00", commit="9f8e7d6c5b4a"),
+    days=4,
+    days_at_level=4,
 )
 
 
@@ -46,7 +46,7 @@ def regressed(difference_percent=-9.9, verdict=Verdict.REGRESSED):
 
 def since(day):
     """New since this day."""
-    return replace(TUESDAY, since=PastNight(at=f"{day}T03:00:00+01:00"))
+    return replace(TUESDAY, since=PastSession(at=f"{day}T03:00:00+01:00"))
 
 
 # the subject line
@@ -124,15 +124,15 @@ def test_since_when_it_is_so_has_days_commits_and_nights():
     assert onset(Explanation()) == {}
     good = "Monday 2026-11-16, commit 9f8e7d6, 4 nights ago"
     assert onset(TUESDAY) == {"since": "Tuesday 2026-11-17, commit 1a2b3c4", "last good": good}
-    some = replace(TUESDAY, nights_at_level=2, red_since=PastNight(at="2026-11-15T03:00:00+01:00"))
+    some = replace(TUESDAY, days_at_level=2, red_since=PastSession(at="2026-11-15T03:00:00+01:00"))
     assert onset(some) == {
         "since": "Tuesday 2026-11-17, on 2 nights, commit 1a2b3c4",
         "red since": "Sunday 2026-11-15",
         "last good": good,
     }
     assert onset(replace(TUESDAY, last_good=None))["last good"] == "no night is known"
-    assert onset(Explanation(last_good=TUESDAY.last_good, nights=4)) == {"last good": good}
-    new = Explanation(since=PastNight(at=TONIGHT), last_good=TUESDAY.since, nights=1)
+    assert onset(Explanation(last_good=TUESDAY.last_good, days=4)) == {"last good": good}
+    new = Explanation(since=PastSession(at=TONIGHT), last_good=TUESDAY.since, days=1)
     assert onset(new) == {
         "since": "tonight, Friday 2026-11-20",
         "last good": "Tuesday 2026-11-17, commit 1a2b3c4, 1 night ago",
@@ -141,15 +141,15 @@ def test_since_when_it_is_so_has_days_commits_and_nights():
 
 def test_of_one_day_the_hour_is_told():
     at = "2026-11-20T00:15:00+00:00"
-    known = Explanation(since=PastNight(at=TONIGHT), last_good=PastNight(at=at), nights=0)
+    known = Explanation(since=PastSession(at=TONIGHT), last_good=PastSession(at=at), days=0)
     assert onset(known)["last good"] == "earlier today, 01:15"
 
 
 def test_a_loss_without_a_new_commit_says_so():
-    night = PastNight(at="2026-11-16T03:00:00+01:00", commit="1a2b3c4d5e6f")
+    night = PastSession(at="2026-11-16T03:00:00+01:00", commit="1a2b3c4d5e6f")
     assert "at the same commit" in onset(replace(TUESDAY, last_good=night))["last good"]
     # What was not committed may have been anything.
-    dirty = PastNight(at="2026-11-17T03:00:00+01:00", commit="1a2b3c4d5e6f+train.py")
+    dirty = PastSession(at="2026-11-17T03:00:00+01:00", commit="1a2b3c4d5e6f+train.py")
     for text in onset(replace(TUESDAY, since=dirty, last_good=dirty)).values():
         assert "commit 1a2b3c4 with changes in train.py" in text
 
@@ -159,7 +159,7 @@ def test_a_commit_of_any_length_fits_a_line():
 
 
 def test_days_are_those_of_the_place_of_the_session():
-    late = Explanation(since=PastNight(at="2026-11-17T23:30:00+00:00"))
+    late = Explanation(since=PastSession(at="2026-11-17T23:30:00+00:00"))
     assert subject(regressed(), late, TONIGHT) == "regressed -9.9 % since Wednesday"
 
 
@@ -178,7 +178,7 @@ def software(name, *sides):
         name=name,
         accepted=accepted,
         last_good=last_good,
-        tonight=tonight,
+        now=tonight,
     )
 
 
@@ -246,7 +246,7 @@ def case_of_two(why):
 def test_metrics_of_a_case_share_a_text_where_they_say_the_same():
     [alike] = [it for it in case_facts(case_of_two(TUESDAY), TONIGHT) if it.label == "since"]
     assert list(map(str, alike.texts)) == ["Tuesday 2026-11-17, commit 1a2b3c4"]
-    later = Explanation(since=PastNight(at=TONIGHT))
+    later = Explanation(since=PastSession(at=TONIGHT))
     [apart] = [it for it in case_facts(case_of_two(later), TONIGHT) if it.label == "since"]
     assert list(map(str, apart.texts)) == [
         "throughput: Tuesday 2026-11-17, commit 1a2b3c4", "peak_memory: tonight, Friday 2026-11-20"
@@ -295,7 +295,7 @@ def head(judgement, explanation=None):
 def test_the_first_line_says_what_of_a_checkout_is_new(before, tonight, news):
     commit = Difference(
         kind=DifferenceKind.COMMIT, name="working_directory", checkout="bench",
-        last_good=before, tonight=tonight, came_with_it=True,
+        last_good=before, now=tonight, came_with_it=True,
     )  # fmt: skip
     said = head(regressed(), replace(TUESDAY, differences=(commit,)))
     assert said.endswith(f"throughput; {news} came with the loss")

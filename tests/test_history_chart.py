@@ -12,8 +12,8 @@ from pytest_dlperf.history.series import (
     CaseHistory,
     ChangePoint,
     Drift,
-    Night,
     OtherMachine,
+    Point,
 )
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.report.html.history_chart import FRAME, history_chart
@@ -23,7 +23,7 @@ DATE_WIDTH = 200
 
 
 def point(started):
-    return Night(
+    return Point(
         began=0.0,
         started=started,
         median=400.0,
@@ -40,7 +40,7 @@ def history(points, **more):
         metric="throughput",
         unit="images/s",
         better=Better.HIGHER,
-        nights=tuple(points),
+        points=tuple(points),
         **more,
     )
 
@@ -86,7 +86,7 @@ def test_another_machine_is_told():
 
 def nights(*medians):
     return tuple(
-        Night(
+        Point(
             began=0.0,
             started=f"2026-01-{day:02d}T02:00:00+00:00",
             median=median,
@@ -170,8 +170,8 @@ def test_what_is_not_drawn_is_told():
 
 
 def test_noise_and_drift_are_told_with_their_numbers():
-    drift = Drift(since="2026-03-02", nights=30, percent=-4.0, percent_per_week=-1.0)
-    known = chart(days(60), run_noise_percent=0.4, night_noise_percent=1.3, drift=drift)
+    drift = Drift(since="2026-03-02", days=30, percent=-4.0, percent_per_week=-1.0)
+    known = chart(days(60), run_noise_percent=0.4, session_noise_percent=1.3, drift=drift)
     assert "drifts -1.0 % a week since 2026-03-02 (30 days), -4.0 % in all" in known.facts
     assert any("0.4 %" in fact and "1.3 %" in fact for fact in known.facts)
     assert known.chart.description == ". ".join(known.facts)

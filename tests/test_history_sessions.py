@@ -107,7 +107,7 @@ def test_nights_with_equal_numbers_are_told_apart_by_their_logs(suite, monkeypat
     assert (found["verdict"], found["accepted"]) == ("regressed", 1520)
     told = case["explanations"]["peak_memory"]
     assert (told["since"]["at"], told["last_good"]["at"]) == (starts[25], starts[24])
-    assert told["nights_at_level"] == 5
+    assert told["days_at_level"] == 5
 
 
 @pytest.mark.parametrize("way", ["option", "environment", "ini"])
@@ -191,7 +191,7 @@ def test_what_did_not_pass_is_dated_by_the_nights_before(suite, workers):
     told = case["explanations"]["throughput"]
     assert (told["since"]["at"], told["since"]["commit"]) == (begun[1], "c1")
     assert (told["last_good"]["at"], told["last_good"]["median"]) == (begun[0], 401.0)
-    assert (told["nights"], told["nights_at_level"]) == (3, 3)
+    assert (told["days"], told["days_at_level"]) == (3, 3)
     # The worker's own message has both nights.
     ended.stdout.fnmatch_lines([f"  since *{begun[1][:10]}*", f"  last good *{begun[0][:10]}*"])
 

@@ -281,7 +281,7 @@ def test_a_full_disk_is_told_and_breaks_nothing(small_disk):
     assert rows_of(file, "PRAGMA integrity_check") == [("ok",)]
     with History.open(file) as history:
         history.add(session(200, {CASE: [410.0]}))
-    assert histories_of(file, last)[CASE]["throughput"].nights[0].median == 400.0
+    assert histories_of(file, last)[CASE]["throughput"].points[0].median == 400.0
 
 
 def test_a_disk_that_may_not_be_written_can_be_read(small_disk):
@@ -290,7 +290,7 @@ def test_a_disk_that_may_not_be_written_can_be_read(small_disk):
     mount = shutil.which("mount")
     assert mount is not None
     subprocess.run([mount, "-o", "remount,ro", str(small_disk)], check=True)
-    assert histories_of(file, last)[CASE]["throughput"].nights[0].median == 400.0
+    assert histories_of(file, last)[CASE]["throughput"].points[0].median == 400.0
     with (
         pytest.raises(HistoryError, match=r"history\.sqlite3 may not be written"),
         History.open(file) as history,
@@ -304,7 +304,7 @@ def test_a_file_that_may_not_be_written_can_be_read(file):
     file.chmod(0o444)
     file.parent.chmod(0o555)
     try:
-        assert histories_of(file, last)[CASE]["throughput"].nights[0].median == 400.0
+        assert histories_of(file, last)[CASE]["throughput"].points[0].median == 400.0
         with pytest.raises(HistoryError, match="may not be written"):
             History.open(file).add(session(1, {CASE: [400.0]}))
     finally:
@@ -326,7 +326,7 @@ def test_sessions_write_at_once_while_others_read(file):
     assert counts == sorted(counts)
     assert rows_of(file, "SELECT count(*) FROM sessions") == [(60,)]
     assert rows_of(file, "SELECT sum(counted) FROM measurements") == [(60 * 50,)]
-    assert len(histories_of(file, last)[CASE]["throughput"].nights) == 60
+    assert len(histories_of(file, last)[CASE]["throughput"].points) == 60
     for process in writers:
         process.stdout.close()
 

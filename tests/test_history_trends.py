@@ -45,7 +45,7 @@ def test_a_history_is_of_the_cases_of_the_results_until_their_session(file):
     tonight = replace(nights[2], cases=nights[2].cases[:1])
     histories = histories_of(file, tonight)
     assert list(histories) == [CASE]
-    points = histories[CASE]["throughput"].nights
+    points = histories[CASE]["throughput"].points
     assert [point.started for point in points] == [night(0), night(1), night(2)]
     assert [(p.median, p.lowest, p.highest, p.runs) for p in points] == [
         (400.5 + k, 400.0 + k, 401.0 + k, 2) for k in range(3)
@@ -58,7 +58,7 @@ def test_nights_stand_in_the_order_of_time_whatever_their_zone_and_their_coming(
     starts = ["2026-03-01T01:00:00+09:00", "2026-02-28T17:00:00+00:00", "2026-02-28T13:00:00-05:00"]
     nights = [session(k, {CASE: [400.0 + k]}, started=start) for k, start in enumerate(starts)]
     add(file, *reversed(nights))
-    assert [point.started for point in known(file, nights[2]).nights] == starts
+    assert [point.started for point in known(file, nights[2]).points] == starts
 
 
 def test_other_clusters_estimators_and_units_are_other_histories(file):
@@ -71,19 +71,19 @@ def test_other_clusters_estimators_and_units_are_other_histories(file):
         session(3, [images]),
         tonight,
     )
-    assert [point.median for point in known(file, tonight).nights] == [400.0]
+    assert [point.median for point in known(file, tonight).points] == [400.0]
 
 
 def test_a_history_reaches_a_year_back(file):
     last = fill(file, [[400.0]] * 400)
-    points = known(file, last).nights
+    points = known(file, last).points
     assert len(points) == 366
     assert points[-1].started == last.started
 
 
 def test_nights_without_a_measurement_leave_no_point(file):
     last = fill(file, [[400.0], [None], [402.0]])
-    assert [point.median for point in known(file, last).nights] == [400.0, 402.0]
+    assert [point.median for point in known(file, last).points] == [400.0, 402.0]
 
 
 def test_a_case_that_was_never_measured_has_no_history(file):
@@ -100,7 +100,7 @@ def test_logs_that_are_judged_again_show_once(file):
     with History.open(file) as history:
         history.add(replace(last, session="elsewhere", started=night(5)))
     tonight = replace(last, started=night(5))
-    assert [point.started for point in known(file, tonight).nights] == [
+    assert [point.started for point in known(file, tonight).points] == [
         night(0), night(2), night(3), night(4)
     ]  # fmt: skip
 
@@ -121,7 +121,7 @@ def test_each_judged_metric_has_a_history_of_its_own(file):
     add(file, tonight)
     histories = histories_of(file, tonight)
     assert list(histories) == [eight]
-    assert {name: known.nights[-1].median for name, known in histories[eight].items()} == {
+    assert {name: known.points[-1].median for name, known in histories[eight].items()} == {
         "throughput": 3005.0, "speedup": pytest.approx(7.5), "peak_memory": 900.5,
     }  # fmt: skip
     assert histories[eight]["peak_memory"].better is Better.LOWER
@@ -136,7 +136,7 @@ def test_a_metric_whose_meaning_has_changed_begins_anew(file, change):
     tonight = of_memory([100.0], number=30)
     add(file, *before, tonight)
     known = histories_of(file, tonight)[CASE]["peak_memory"]
-    assert [point.median for point in known.nights] == [100.0]
+    assert [point.median for point in known.points] == [100.0]
     with History.read(file) as history:
         series = all_series(history, "peak_memory")
     assert [(one.unit, one.better) for one in series] == sorted(
@@ -153,7 +153,7 @@ def test_speedups_over_another_topology_begin_anew(file):
     tonight = session(1, [replace(after, case=over_four)])
     add(file, session(0, [before]), tonight)
     known = histories_of(file, tonight)[over_four.id]
-    assert {name: len(one.nights) for name, one in known.items()} == {
+    assert {name: len(one.points) for name, one in known.items()} == {
         "throughput": 2, "speedup": 1,
     }  # fmt: skip
 
@@ -202,7 +202,7 @@ def test_a_change_of_the_level_is_dated(file, noise, factor):
     history = known(file, last)
     (point,) = history.change_points
     assert abs(point.index - 60) <= 2
-    assert point.at == history.nights[point.index].started
+    assert point.at == history.points[point.index].started
     assert point.difference_percent == pytest.approx(100 * factor - 100, abs=1.5)
     assert point.p_value < 0.001
 
@@ -224,7 +224,7 @@ def test_single_slow_nights_and_broken_ones_are_no_change(file):
     assert history.change_points == ()
     assert history.drift is None
     # A point for every night that has a number, also for those that say nothing of the level.
-    assert [history.nights[-1].median, len(history.nights)] == [200.0, 80]
+    assert [history.points[-1].median, len(history.points)] == [200.0, 80]
 
 
 def test_the_index_of_a_change_point_counts_all_points(file):
@@ -241,7 +241,7 @@ def test_the_index_of_a_change_point_counts_all_points(file):
     history = known(file, nights[-1])
     (point,) = history.change_points
     assert abs(point.index - 30) <= 1
-    assert history.nights[point.index].started == point.at
+    assert history.points[point.index].started == point.at
 
 
 def test_an_accepted_change_keeps_the_change_point_where_the_level_changed(file):
@@ -279,12 +279,12 @@ def drift(values, *, noise=0.01, seed="drift"):
 def test_a_slow_loss_is_seen(file, values, since):
     last = fill(file, drawn(values, seed="creep"))
     found = known(file, last).drift
-    assert abs(len(values) - found.nights - since) <= 20
+    assert abs(len(values) - found.days - since) <= 20
     assert found.percent_per_week == pytest.approx(700 * (values[-1] / values[-2] - 1), rel=0.5)
     (told,) = drift_lines(file, last)
     assert told == (
         f"{CASE} drifts {found.percent_per_week:+.1f} % a week since "
-        f"{found.since[:10]} ({found.nights} days), {found.percent:+.1f} % in all"
+        f"{found.since[:10]} ({found.days} days), {found.percent:+.1f} % in all"
     )
 
 
@@ -332,19 +332,19 @@ def test_the_noise_of_runs_is_told_from_that_of_nights(file, of_runs, of_nights)
     last = fill(file, drawn([400.0 * draw.gauss(1, of_nights) for _ in range(90)], noise=of_runs))
     history = known(file, last)
     assert history.run_noise_percent == pytest.approx(100 * of_runs, rel=0.15)
-    assert history.night_noise_percent is not None
-    assert math.isclose(history.night_noise_percent, 100 * of_nights, rel_tol=0.35, abs_tol=0.35)
+    assert history.session_noise_percent is not None
+    assert math.isclose(history.session_noise_percent, 100 * of_nights, rel_tol=0.35, abs_tol=0.35)
 
 
 def test_too_few_nights_say_nothing_of_noise(file):
     history = known(file, fill(file, [[400.0]]))
-    assert (history.run_noise_percent, history.night_noise_percent) == (None, None)
+    assert (history.run_noise_percent, history.session_noise_percent) == (None, None)
     assert history.drift is None
     assert not history.change_points
 
 
 def test_a_change_of_the_level_is_no_noise(file):
     last = fill(file, drawn(levels((45, 400.0), (45, 300.0))))
-    noise = known(file, last).night_noise_percent
+    noise = known(file, last).session_noise_percent
     assert noise is not None
     assert noise < 0.6

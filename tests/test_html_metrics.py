@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from nights import Nights
 from test_html_page import Page
 
-from pytest_dlperf.history.series import CaseHistory, Night
+from pytest_dlperf.history.series import CaseHistory, Point
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.judgement import Verdict
@@ -105,8 +105,8 @@ def nights(metric, *levels):
         metric=metric.name,
         unit=metric.unit,
         better=metric.better,
-        nights=tuple(
-            Night(
+        points=tuple(
+            Point(
                 started=f"2026-11-{day:02}T02:00:00+00:00",
                 began=0.0,
                 median=level,

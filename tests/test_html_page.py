@@ -11,7 +11,7 @@ from bad_night import bad_night, nights_of
 from msgspec.structs import replace
 from published_session import PLENTY, Happening, published, with_all_else, year_of_nights
 
-from pytest_dlperf.history.series import CaseHistory, ChangePoint, Drift, Night
+from pytest_dlperf.history.series import CaseHistory, ChangePoint, Drift, Point
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, Better
@@ -211,14 +211,14 @@ def test_what_was_not_measured_or_judged_never_looks_good(happening):
 def changed(case_id, on):
     """A history whose level changed on a day."""
     at = f"{on}T02:00:00+00:00"
-    point = Night(started=at, began=0.0, median=100.0, lowest=99.0, highest=101.0, runs=5)
+    point = Point(started=at, began=0.0, median=100.0, lowest=99.0, highest=101.0, runs=5)
     change = ChangePoint(index=0, previous=0, at=at, before=100.0, after=95.1, p_value=1e-9)
     return CaseHistory(
         case_id=case_id,
         metric=THROUGHPUT,
         unit="images/s",
         better=Better.HIGHER,
-        nights=(point,),
+        points=(point,),
         change_points=(change,),
     )
 
@@ -276,7 +276,7 @@ def test_the_head_tells_what_changed_in_the_last_weeks():
     head = told(changed(SLOWER, "2026-11-04"), changed(other, "2026-09-04"))
     assert f"{SLOWER}: level changed on 2026-11-04: throughput -4.9 %" in head
     assert other not in head
-    drift = Drift(since="2026-09-01T02:00:00+00:00", nights=80, percent=-3.4, percent_per_week=-0.3)
+    drift = Drift(since="2026-09-01T02:00:00+00:00", days=80, percent=-3.4, percent_per_week=-0.3)
     crept = replace(changed(other, "2026-09-04"), drift=drift)
     slowly = told(crept)
     assert f"{other}: throughput drifts " in slowly

@@ -23,7 +23,8 @@ from pytest_dlperf.launch.slurm_jobs import SallocAllocator
 from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.launch_facts import launch_facts
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
+from pytest_dlperf.model.differences import differences_of
+from pytest_dlperf.model.measurement import Fingerprint
 
 SYSTEM_FILE = """\
 framework: tiny
@@ -83,8 +84,8 @@ def facts(
 
 
 def names(before, after):
-    sides = [MeasuredOn(launch=one) for one in (before, after)]
-    found = differences_of(Sides(last_good=sides[0], tonight=sides[1]))
+    sides = [Fingerprint(launch=one) for one in (before, after)]
+    found = differences_of(sides[1], last_good=sides[0])
     return [one.name for one in found]
 
 

@@ -11,7 +11,7 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import (
     Explanation,
     Judgement,
-    PastNight,
+    PastSession,
     Verdict,
 )
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
@@ -21,7 +21,7 @@ from pytest_dlperf.report.sentence import sentence_of
 from pytest_dlperf.report.session import session_report
 from pytest_dlperf.report.text import Piece, Role, cases_named, code, join, phrase, strong
 
-TONIGHT = replace(SINCE_TUESDAY, since=PastNight(at=make.STARTED), last_good=TUESDAY)
+TONIGHT = replace(SINCE_TUESDAY, since=PastSession(at=make.STARTED), last_good=TUESDAY)
 
 
 def reason_of(entry):
@@ -76,7 +76,7 @@ def test_the_sentence_says_since_when_a_case_has_no_number():
         broken = make.unmeasured_case(case_id(number), Verdict.FAILED, "exited with 3")
         return explained(broken, Explanation(since=since, last_good=MONDAY))
 
-    tonight = PastNight(at=make.STARTED)
+    tonight = PastSession(at=make.STARTED)
     one = make.session(failed(1, tonight), *passing(1))
     assert str(sentence_of(one)) == "1 of 2 cases failed tonight"
     both = make.session(failed(1, tonight), failed(2, TUESDAY), *passing(2))
@@ -147,11 +147,11 @@ def test_cases_whose_logs_end_alike_are_told_together():
 
 
 def test_a_drift_is_told_with_the_step_beside_it():
-    drift = Drift(since="2026-10-20T22:00", nights=30, percent=-14.0, percent_per_week=-3.0)
+    drift = Drift(since="2026-10-20T22:00", days=30, percent=-14.0, percent_per_week=-3.0)
     histories = {
         case_id(n): {
             "throughput": CaseHistory(
-                case_id=case_id(n), metric="throughput", unit="", better=None, nights=(),
+                case_id=case_id(n), metric="throughput", unit="", better=None, points=(),
                 drift=drift,
             )
         }

@@ -19,9 +19,9 @@ NEW_TORCH = replace(TORCH, came_with_it=True)
 HOSTS = replace(NEW_TORCH, kind=DifferenceKind.HOSTS, name="hosts")
 COMMIT = Difference(
     kind=DifferenceKind.COMMIT, name=SUITE, checkout="bench",
-    last_good="9f8e7d6", tonight="1a2b3c4", came_with_it=True,
+    last_good="9f8e7d6", now="1a2b3c4", came_with_it=True,
 )  # fmt: skip
-DIRTY = replace(COMMIT, tonight="1a2b3c4+train.py")
+DIRTY = replace(COMMIT, now="1a2b3c4+train.py")
 
 LOADER = CommitRange(
     checkout="bench", first="9f8e7d6", last="1a2b3c4", count=1,

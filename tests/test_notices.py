@@ -21,7 +21,7 @@ from pytest_dlperf.model.judgement import (
     Difference,
     DifferenceKind,
     Explanation,
-    PastNight,
+    PastSession,
     Verdict,
 )
 from pytest_dlperf.notices import posting
@@ -56,7 +56,7 @@ def without_code(markdown):
 def red(reason="the log has ended", **environment):
     """A session with a loss, and a case that failed for this reason."""
     explanation = Explanation(
-        since=PastNight(at=make.STARTED, commit="abcdef1234567"), nights_at_level=1
+        since=PastSession(at=make.STARTED, commit="abcdef1234567"), days_at_level=1
     )
     slow = make.measured_case(CASE, 901.0, 901.0, verdict=Verdict.REGRESSED, baseline=1000.0)
     slow = replace(slow, explanations={"throughput": explanation})
@@ -124,7 +124,7 @@ def test_json_has_the_session_as_data(web):
 def test_json_stays_small_whatever_differs():
     """A new virtual environment is hundreds of differences in each of a hundred red cases."""
     long = tuple(
-        Difference(kind=DifferenceKind.COMMAND, name=f"--x{number}", tonight="y" * 100_000)
+        Difference(kind=DifferenceKind.COMMAND, name=f"--x{number}", now="y" * 100_000)
         for number in range(300)
     )
     [result, *_] = red().cases

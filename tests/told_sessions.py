@@ -23,7 +23,7 @@ from pytest_dlperf.model.judgement import (
     Explanation,
     FoundCulprit,
     Note,
-    PastNight,
+    PastSession,
     Verdict,
 )
 from pytest_dlperf.model.metric import Better
@@ -42,7 +42,7 @@ NOTED: Final = replace(
     SINCE_TUESDAY,
     note=Note(text="known, #812", until=date(2026, 12, 1), at=make.STARTED, by="ana"),
 )
-NOW: Final = PastNight(at=make.STARTED, commit="2b3c4d5e6f70")
+NOW: Final = PastSession(at=make.STARTED, commit="2b3c4d5e6f70")
 RUN: Final = "https://ci.example/18"
 ENVIRONMENT: Final = {"host": "pc", "python": "3.11.7", "commit": "2b3c4d5e6f70", "ci_run": RUN}
 LOADER: Final = Commit(
@@ -54,7 +54,7 @@ LOADER: Final = Commit(
 )
 EVERYTHING: Final = replace(
     SINCE_TUESDAY,
-    red_since=PastNight(at="2026-11-15T22:00:00+01:00"),
+    red_since=PastSession(at="2026-11-15T22:00:00+01:00"),
     differences=(
         DELAY,
         TORCH,
@@ -64,7 +64,7 @@ EVERYTHING: Final = replace(
             checkout="bench",
             accepted="7777777",
             last_good="9f8e7d6c5b4a",
-            tonight="1a2b3c4d5e6f",
+            now="1a2b3c4d5e6f",
             came_with_it=True,
         ),
     ),
@@ -105,11 +105,11 @@ def red() -> Results:
         SINCE_TUESDAY,
         since=NOW,
         last_good=SINCE_TUESDAY.since,
-        nights=3,
-        nights_at_level=1,
+        days=3,
+        days_at_level=1,
         differences=(),
     )
-    some = replace(SINCE_TUESDAY, differences=(DELAY, replace(TORCH, tonight="2.15")))
+    some = replace(SINCE_TUESDAY, differences=(DELAY, replace(TORCH, now="2.15")))
     hung = "run 1: hung after step 40\nstep 39\nstep 40"
     results = make.session(
         moved_case(case_id(1), -9.9, EVERYTHING),
@@ -144,7 +144,7 @@ def session_report(results: Results) -> SessionReport:
         case_id=case.id, metric="throughput", unit="images/s", better=Better.HIGHER,
         reference_topology=None, cluster="office", estimator="steady",
     )  # fmt: skip
-    drift = Drift(since="2026-10-20T22:00", nights=30, percent=-4.0, percent_per_week=-0.9)
+    drift = Drift(since="2026-10-20T22:00", days=30, percent=-4.0, percent_per_week=-0.9)
     return make.report(results, drifts=[(series, drift)] if len(results.cases) > 2 else ())
 
 

@@ -28,14 +28,15 @@ from pytest_dlperf.history.nights import (
     origin_of,
     runs_of,
 )
-from pytest_dlperf.history.series import GREEN, Night, Series
+from pytest_dlperf.history.series import GREEN, Point, Series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.measure.case_launch import checkouts_of
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.commits import SUITE
-from pytest_dlperf.model.differences import MeasuredOn
+from pytest_dlperf.model.differences import compared
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.metric import MEMBER, Metric
 from pytest_dlperf.plugin.suite import Suite, load_suite
 
@@ -48,7 +49,7 @@ class KnownSession(Struct, frozen=True, kw_only=True):
 
     started: str
     median: float
-    taken_on: MeasuredOn
+    taken_on: Fingerprint
 
 
 class BisectedCase(Struct, frozen=True, kw_only=True):
@@ -132,7 +133,7 @@ class BisectedCase(Struct, frozen=True, kw_only=True):
             nights = nights_of(history, self.series, until=math.inf, most=_NIGHTS)
             bad = [_known(history, one) for one in nights if one.verdict_word != Verdict.PASS]
         if commit is not None:
-            commits = [one.taken_on.all_commits.values() for one in bad]
+            commits = [one.taken_on.commits.values() for one in bad]
             bad = [one for one, of in zip(bad, commits, strict=True) if commit[:SHORT] in of]
         if not bad or bad[-1].taken_on.launch is None:
             return
@@ -143,9 +144,9 @@ class BisectedCase(Struct, frozen=True, kw_only=True):
             check_launch(planned, launch, bad[-1].started, system)
 
 
-def _known(history: History, night: Night) -> KnownSession:
+def _known(history: History, night: Point) -> KnownSession:
     origin, fingerprint = origin_of(history, night.measurement_id)
-    taken_on = MeasuredOn.of_night(fingerprint, origin.commit)
+    taken_on = compared(fingerprint, origin.commit)
     return KnownSession(started=night.started, median=night.median, taken_on=taken_on)
 
 
@@ -182,10 +183,12 @@ def bisected_case(options: Namespace) -> BisectedCase:
         if history is None:
             return found
         known = history_of(history, found.series, until=math.inf, machines=machines_of(history))
-        ids_of_nights = [one.measurement_id for one in known.nights[-_NIGHTS:] if not one.broken]
+        ids_of_nights = [one.measurement_id for one in known.points[-_NIGHTS:] if not one.broken]
         runs = map(tuple, runs_of(history, ids_of_nights).values())
         return replace(
             found,
-            spread=None if known.night_noise_percent is None else known.night_noise_percent / 100,
+            spread=None
+            if known.session_noise_percent is None
+            else known.session_noise_percent / 100,
             sessions=tuple(one for one in runs if len(one) > 1 and min(one) > 0),
         )

@@ -35,7 +35,7 @@ from pytest_dlperf.history.nights import (
     machines_of,
     origin_of,
 )
-from pytest_dlperf.history.series import CaseHistory, Night, Series
+from pytest_dlperf.history.series import CaseHistory, Point, Series
 from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.history.triage import note_on
 from pytest_dlperf.model import numbers
@@ -257,15 +257,15 @@ def _late_line(cluster: str, since: datetime, style: Style) -> str:
     return style(text, "bold", "red")
 
 
-def _commit_of(database: History, night: Night) -> str | None:
+def _commit_of(database: History, night: Point) -> str | None:
     return origin_of(database, night.measurement_id)[0].commit
 
 
 def _case_lines(
-    known: CaseHistory, style: Style, *, commit_of: Callable[[Night], str | None]
+    known: CaseHistory, style: Style, *, commit_of: Callable[[Point], str | None]
 ) -> Iterator[str]:
-    first, last = known.nights[0], known.nights[-1]
-    nights = counted(len(known.nights), "session")
+    first, last = known.points[0], known.points[-1]
+    nights = counted(len(known.points), "session")
     dates = f"{first.started[:10]} to {last.started[:10]}"
 
     def percent(value: float) -> str:
@@ -285,7 +285,7 @@ def _case_lines(
     for point in known.change_points:
         text = trends.change(point, known.unit, percent)
         yield f"  {point.at[:10]}  level changed by {text}"
-        before, since = known.nights[point.previous], known.nights[point.index]
+        before, since = known.points[point.previous], known.points[point.index]
         commits = trends.commits(commit_of(before), commit_of(since))
         if commits is not None:
             yield f"              {printing.printable(commits)}"

@@ -25,9 +25,8 @@ from pytest_dlperf.files.locks import locked
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.measure.case_launch import ArgumentEdit, LaunchChange, combined
 from pytest_dlperf.model.commits import SUITE, news_of
-from pytest_dlperf.model.differences import MeasuredOn
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.measurement import LaunchFacts
+from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts
 from pytest_dlperf.model.numbers import named
 from pytest_dlperf.node.probe import PACKAGES
 
@@ -195,7 +194,7 @@ def commits_of(checkout: Checkout, good: str, bad: str) -> list[Candidate]:
 
 
 def differences_of(
-    good: MeasuredOn, tonight: MeasuredOn, checkouts: Mapping[str, str], system: str
+    good: Fingerprint, tonight: Fingerprint, checkouts: Mapping[str, str], system: str
 ) -> list[Candidate]:
     """List what differs; ``checkouts`` are folders by the names that fingerprints know them by."""
     found = []
@@ -217,7 +216,7 @@ def differences_of(
     if all((*machine.values(), *hosts.values())):
         stay = "runs stay on tonight's hosts; --dlperf-hosts names others"
         found += [replace(one, why_not=stay) for one in _changed(machine, hosts)]
-    return [*found, *_of_commits(good.all_commits, tonight.all_commits, checkouts)]
+    return [*found, *_of_commits(good.commits, tonight.commits, checkouts)]
 
 
 def _changed(good: Mapping[str, str], tonight: Mapping[str, str]) -> Iterator[Candidate]:

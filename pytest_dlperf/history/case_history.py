@@ -20,8 +20,8 @@ from pytest_dlperf.history.series import (
     CaseHistory,
     Day,
     Drift,
-    Night,
     OtherMachine,
+    Point,
     Series,
 )
 from pytest_dlperf.history.store import History, HistoryError
@@ -91,7 +91,7 @@ def histories_of(file: Path | None, results: Results) -> Histories:
         until, machines = _began(results), machines_of(history)
         for series in _series_of(results):
             known = history_of(history, series, until=until, machines=machines)
-            if known.nights:
+            if known.points:
                 histories.setdefault(series.case_id, {})[series.metric] = known
         return histories
 
@@ -119,7 +119,7 @@ def history_of(
     accepted = _accepted_changes(nights)
     days = _days(nights, same)
     drift = _drift(days, accepted)
-    drifting = drift.nights if drift is not None else 0
+    drifting = drift.days if drift is not None else 0
     lately = days[-90:]
     sessions = [one for day in lately for one in day.sessions][-_MAX_SESSIONS_FOR_NOISE:]
     runs = runs_of(history, sessions)
@@ -129,20 +129,20 @@ def history_of(
         metric=series.metric,
         unit=series.unit,
         better=series.better,
-        nights=tuple(nights),
+        points=tuple(nights),
         accepted=tuple(accepted),
         change_points=change_points(days, drifting=drifting),
         drift=drift,
         run_noise_percent=run_noise,
-        night_noise_percent=night_noise,
+        session_noise_percent=night_noise,
         other_machines=others,
         without_number=without_number(history, series, until=until),
     )
 
 
 def _other_machines(
-    nights: Sequence[Night], machines: Machines
-) -> tuple[list[Night], tuple[OtherMachine, ...]]:
+    nights: Sequence[Point], machines: Machines
+) -> tuple[list[Point], tuple[OtherMachine, ...]]:
     """Split nights into those on the machine of the last one, and the machines of the others.
 
     Numbers of two machines make no level. Facts that only one side has do not count; without
@@ -153,7 +153,7 @@ def _other_machines(
         key: differences(machines.get(key, {}), machines.get(last, {}))
         for key in {night.fingerprint for night in nights}
     }
-    others: dict[tuple[tuple[str, tuple[str, str]], ...], list[Night]] = {}
+    others: dict[tuple[tuple[str, tuple[str, str]], ...], list[Point]] = {}
     for night in nights:
         others.setdefault(tuple(found[night.fingerprint].items()), []).append(night)
     same = others.pop((), [])
@@ -184,13 +184,13 @@ def _began(results: Results) -> float:
         raise HistoryError(f"session {results.session}: {error}") from error
 
 
-def _days(nights: Sequence[Night], same: Iterable[Night]) -> list[Day]:
+def _days(nights: Sequence[Point], same: Iterable[Point]) -> list[Day]:
     """Group the whole nights on the ``same`` machine by day, in the session's own zone.
 
     Many sessions of an afternoon do not make a level, nor do the runs left of a broken session.
     """
     places = {night.measurement_id: index for index, night in enumerate(nights)}
-    by_date: dict[str, list[Night]] = {}
+    by_date: dict[str, list[Point]] = {}
     for night in same:
         if not night.broken and night.median > 0:
             by_date.setdefault(night.started[:10], []).append(night)
@@ -214,7 +214,7 @@ def _drift(days: Sequence[Day], accepted: Iterable[AcceptedChange]) -> Drift | N
     return drift_of([day for day in days if day.began >= since])
 
 
-def _accepted_changes(nights: Iterable[Night]) -> list[AcceptedChange]:
+def _accepted_changes(nights: Iterable[Point]) -> list[AcceptedChange]:
     """List the accepted numbers that took the place of others between these nights."""
     changes = []
     before: float | None = None

@@ -30,21 +30,21 @@ from pytest_dlperf.history.nights import (
     starts_of,
 )
 from pytest_dlperf.history.rows import seconds_of
-from pytest_dlperf.history.series import GREEN, JudgedSession, Night, Series
+from pytest_dlperf.history.series import GREEN, JudgedSession, Point, Series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.triage import note_on
 from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.commits import SUITE, Checkout, CommitRange, commits_between
-from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
+from pytest_dlperf.model.differences import compared, compared_acceptance, differences_of
 from pytest_dlperf.model.judgement import (
     Difference,
     DifferenceKind,
     Explanation,
     Judgement,
-    PastNight,
+    PastSession,
     Verdict,
 )
-from pytest_dlperf.model.measurement import Measurement, differences
+from pytest_dlperf.model.measurement import Fingerprint, Measurement, differences
 from pytest_dlperf.model.results import day_of
 from pytest_dlperf.model.statistics import median
 
@@ -234,8 +234,7 @@ class _Search:
     def _commits_of(self, one: SessionPoint) -> dict[str, str]:
         """Return the known commits that an earlier session was measured at."""
         _, taken_on = self._past_night(one)
-        commits = taken_on.all_commits if taken_on is not None else {}
-        return {name: commit for name, commit in commits.items() if commit}
+        return dict(taken_on.commits) if taken_on is not None else {}
 
     def _comparable_sessions(self) -> list[SessionPoint]:
         """List the earlier whole sessions of the metric on tonight's machine, the oldest first."""
@@ -255,7 +254,7 @@ class _Search:
             ]
         return [self._session(each) for each in nights if not each.broken and each.median > 0]
 
-    def _session(self, night: Night | JudgedSession) -> SessionPoint:
+    def _session(self, night: Point | JudgedSession) -> SessionPoint:
         return SessionPoint(
             day_of(night.started, self._now.started),
             night.started,
@@ -315,11 +314,11 @@ class _Search:
         if last_good is not None:
             good_night, on_good = self._past_night(last_good)
             if on_good is None and acceptance is not None and acceptance.at == last_good.started:
-                good_night = PastNight(
+                good_night = PastSession(
                     at=last_good.started, commit=acceptance.commit, median=last_good.median
                 )
         if since is now:
-            since_night = PastNight(
+            since_night = PastSession(
                 at=now.started,
                 commit=self._tonight.commit,
                 ci_run=self._tonight.ci_run,
@@ -329,16 +328,7 @@ class _Search:
             since_night, on_since = self._past_night(since)
         if red is not None:
             red_night, _ = self._past_night(red)
-        accepted = None
-        if acceptance is not None and baseline is not None:
-            accepted = MeasuredOn.of_acceptance(acceptance, baseline.machine)
         fingerprint = measurement.fingerprint if measurement is not None else None
-        sides = Sides(
-            accepted=accepted,
-            last_good=on_good,
-            since=on_since,
-            tonight=MeasuredOn.of_night(fingerprint, self._tonight.commit),
-        )
         is_hosts = self._subject.has_unfit_hosts and self._judgement.verdict.has_no_number
         checkouts = {SUITE: self._tonight.checkout}
         checkouts.update(measurement.checkouts if measurement else {})
@@ -346,27 +336,36 @@ class _Search:
             replace(one, checkout=checkouts[one.name].name)
             if one.kind is DifferenceKind.COMMIT and one.name in checkouts
             else one
-            for one in (() if is_hosts else differences_of(sides))
+            for one in (
+                ()
+                if is_hosts
+                else differences_of(
+                    compared(fingerprint, self._tonight.commit),
+                    accepted=compared_acceptance(baseline),
+                    last_good=on_good,
+                    since=on_since,
+                )
+            )
         )
         return Explanation(
             since=since_night,
             red_since=red_night,
             last_good=good_night,
-            nights=days_between(last_good, now) if last_good is not None else None,
-            nights_at_level=len(change.dates) or 1,
+            days=days_between(last_good, now) if last_good is not None else None,
+            days_at_level=len(change.dates) or 1,
             differences=found,
             commits=tuple(_commits(found, on_since, checkouts)),
         )
 
-    def _past_night(self, one: SessionPoint) -> tuple[PastNight, MeasuredOn | None]:
+    def _past_night(self, one: SessionPoint) -> tuple[PastSession, Fingerprint | None]:
         """Describe an earlier session, and what it was measured on."""
         if self._history is None or one.measurement_id is None:
-            return PastNight(at=one.started, median=one.median), None
+            return PastSession(at=one.started, median=one.median), None
         origin, fingerprint = origin_of(self._history, one.measurement_id)
-        night = PastNight(
+        night = PastSession(
             at=one.started, commit=origin.commit, ci_run=origin.ci_run, median=one.median
         )
-        return night, MeasuredOn.of_night(fingerprint, origin.commit)
+        return night, compared(fingerprint, origin.commit)
 
     def _is_seamless(self, last_good: SessionPoint | None, other: SessionPoint) -> bool:
         """Whether the history would have the nights between the last good session and another."""
@@ -386,12 +385,12 @@ class _Search:
 
 
 def _commits(
-    differences: Iterable[Difference], since: MeasuredOn | None, checkouts: Mapping[str, Checkout]
+    differences: Iterable[Difference], since: Fingerprint | None, checkouts: Mapping[str, Checkout]
 ) -> Iterator[CommitRange]:
     """Yield the commits that came with the change, of each checkout."""
-    ends = since.all_commits if since else {}
+    ends = since.commits if since else {}
     for one in differences:
-        first, last = one.last_good, ends.get(one.name) or one.tonight
+        first, last = one.last_good, ends.get(one.name) or one.now
         if one.kind is DifferenceKind.COMMIT and one.came_with_it and first and last:
             found = commits_between(checkouts, one.name, first, last)
             if found is not None:

@@ -47,7 +47,7 @@ class Levels(NamedTuple):
 
     def start(self, values: Sequence[float]) -> int:
         """Index of the first value at tonight's level."""
-        return level_began(values, reference=self.reference, tonight=self.tonight)
+        return level_began(values, reference=self.reference, now=self.tonight)
 
 
 def has_moved(judgement: Judgement) -> bool:

@@ -12,7 +12,7 @@ from pytest_dlperf.history.series import (
     RED,
     Finite,
     JudgedSession,
-    Night,
+    Point,
     Series,
     Time,
 )
@@ -68,7 +68,7 @@ _OF_METRIC: Final = """
 """
 _LAST_FIRST: Final = "ORDER BY measurements.began DESC, measurements.id DESC LIMIT :most"
 _NIGHTS: Final = f"""
-    SELECT {_columns(Night._fields)} {_OF_METRIC}
+    SELECT {_columns(Point._fields)} {_OF_METRIC}
     AND unit = :unit AND better IS :better AND reference_topology IS :reference_topology
     AND median IS NOT NULL {_LAST_FIRST}
 """
@@ -159,17 +159,17 @@ def nights_of(
     until: float,
     most: int = _YEAR,
     besides: str | None = None,
-) -> list[Night]:
+) -> list[Point]:
     """List the last year of nights until ``until`` (seconds of the Unix epoch), the oldest first.
 
     Sessions without the metric are left out, and so is the session ``besides``. Logs that were
     judged several times count once, for the first session.
     """
     values = {**_values(series, until), "most": most, "besides": besides}
-    nights = history.tuples(_NIGHTS, Night, values)
+    nights = history.tuples(_NIGHTS, Point, values)
     if any(night.logs_digest is not None for night in nights):
         # Of these, only all nights show how often logs were judged again.
-        nights = history.tuples(_NIGHTS, Night, {**values, "most": -1})
+        nights = history.tuples(_NIGHTS, Point, {**values, "most": -1})
     return _each_log_once(reversed(nights))[-most:]
 
 
@@ -262,9 +262,9 @@ def _values(series: Series, until: float) -> dict[str, object]:
     }
 
 
-def _each_log_once(nights: Iterable[Night]) -> list[Night]:
+def _each_log_once(nights: Iterable[Point]) -> list[Point]:
     """Leave out nights from logs that were judged before."""
-    first: dict[str | int, Night] = {}
+    first: dict[str | int, Point] = {}
     for night in nights:
         first.setdefault(night.logs_digest or night.measurement_id, night)
     return list(first.values())

@@ -60,7 +60,7 @@ class Series(Struct, frozen=True, kw_only=True, array_like=True):
         )
 
 
-class Night(NamedTuple):
+class Point(NamedTuple):
     """A session's measurement of a series; a tuple, as there are many of them.
 
     ``started`` is when the session began, ISO 8601 with its zone, and ``began`` the same in seconds
@@ -98,7 +98,7 @@ class Night(NamedTuple):
 class JudgedSession(NamedTuple):
     """A session that judged a metric, with or without a number.
 
-    The fields are as in ``Night``; ``median`` is ``None`` where nothing was measured.
+    The fields are as in ``Point``; ``median`` is ``None`` where nothing was measured.
     """
 
     started: Time
@@ -177,7 +177,7 @@ class Drift(Struct, frozen=True, kw_only=True):
     """
 
     since: str
-    nights: int
+    days: int
     percent: float
     percent_per_week: float
 
@@ -199,11 +199,11 @@ class OtherMachine(Struct, frozen=True, kw_only=True):
 class CaseHistory(Struct, frozen=True, kw_only=True):
     """The history of a metric of one case, the oldest night first.
 
-    ``nights`` are those of all machines. Change points, drift and noise are those of the machine of
+    ``points`` are those of all machines. Change points, drift and noise are those of the machine of
     the last night, from one point a day; ``other_machines`` are left out.
 
     ``run_noise_percent`` is the coefficient of variation of the runs of one night, pooled over the
-    nights; ``night_noise_percent`` that of nights around their level, beyond the share of their
+    nights; ``session_noise_percent`` that of nights around their level, beyond the share of their
     runs. Both are ``None`` with too few runs or nights.
     """
 
@@ -211,12 +211,12 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
     metric: str
     unit: str
     better: Better | None
-    nights: tuple[Night, ...]
+    points: tuple[Point, ...]
     accepted: tuple[AcceptedChange, ...] = ()
     change_points: tuple[ChangePoint, ...] = ()
     drift: Drift | None = None
     run_noise_percent: float | None = None
-    night_noise_percent: float | None = None
+    session_noise_percent: float | None = None
     other_machines: tuple[OtherMachine, ...] = ()
     without_number: tuple[str, ...] = ()
     """When sessions began that judged it and found no number, ISO 8601."""

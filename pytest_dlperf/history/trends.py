@@ -136,7 +136,7 @@ def drift_of(days: Sequence[Day]) -> Drift | None:
         weeks = (days[-1].began - days[-length].began) / _WEEK_S
         return Drift(
             since=days[-length].started,
-            nights=length,
+            days=length,
             percent=100 * change,
             percent_per_week=100 * change / weeks,
         )
@@ -210,16 +210,16 @@ def _squares_around_steps(values: Sequence[float]) -> tuple[float, float]:
     return max(one, least), max(two, least)
 
 
-def level_began(values: Sequence[float], *, reference: float, tonight: float) -> int:
-    """Index of the first value at tonight's level; ``len(values)`` if the level is new tonight.
+def level_began(values: Sequence[float], *, reference: float, now: float) -> int:
+    """Index of the first value at the level of now; ``len(values)`` if that level is new.
 
-    Both levels are known: tonight's reference, and tonight's number. Going back from tonight, each
-    value counts for the level that it is nearer to, by a quarter of the difference at most, so that
-    no single outlier decides. The level began where tonight's is furthest ahead; of equals, the
-    latest. Two nights in a row at the other level end the search.
+    Both levels are known: the reference, and the number of now. Going back from now, each value
+    counts for the level that it is nearer to, by a quarter of the difference at most, so that no
+    single outlier decides. The level began where that of now is furthest ahead; of equals, the
+    latest. Two values in a row at the other level end the search.
     """
-    middle, sign = (reference + tonight) / 2, math.copysign(1.0, tonight - reference)
-    most = abs(tonight - reference) / 4
+    middle, sign = (reference + now) / 2, math.copysign(1.0, now - reference)
+    most = abs(now - reference) / 4
     rounding = 1e-9 * most
     ahead = furthest = most
     first = len(values)

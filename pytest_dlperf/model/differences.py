@@ -1,32 +1,23 @@
-"""What differs between tonight, the last good night and the accepted number."""
+"""What differs between now, the last good session and the one whose number was accepted."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
-from pytest_dlperf.model.baseline import Acceptance
+from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.command_lines import side_by_side
 from pytest_dlperf.model.commits import SUITE
 from pytest_dlperf.model.judgement import Difference, DifferenceKind
-from pytest_dlperf.model.measurement import MACHINE_FACTS, Fingerprint, LaunchFacts
+from pytest_dlperf.model.measurement import MACHINE_FACTS, Fingerprint
 
 ABSENT: Final = "-"
 """Stands for an argument, variable or option that a side is known not to have."""
-_KINDS: Final = (
-    # Changes by hand, then what was installed, then where it ran.
-    DifferenceKind.COMMAND,
-    DifferenceKind.ENVIRONMENT,
-    DifferenceKind.LAUNCH,
-    DifferenceKind.COMMIT,
-    DifferenceKind.SOFTWARE,
-    DifferenceKind.MACHINE,
-    DifferenceKind.HOSTS,
-)
+_KINDS: Final = tuple(DifferenceKind)
+_BY_HAND: Final = (DifferenceKind.COMMAND, DifferenceKind.ENVIRONMENT, DifferenceKind.LAUNCH)
 _STACK: Final = re.compile(
     r"image|driver|cuda|rocm|nccl|nvidia-.*|torch(-.*)?|triton|jax.*|libtpu|tensorflow.*"
     r"|paddle.*|mxnet|oneflow|mindspore|megatron-core|deepspeed|transformer-engine|flash-attn|apex"
@@ -34,182 +25,145 @@ _STACK: Final = re.compile(
 )
 """What nearly every training goes through."""
 _FIRMWARE: Final = ("vbios", "nic_firmware", "kernel", "bios")
-_MIN_VALUES_SET_EACH_NIGHT: Final = 3
-"""A setting with so many values is set anew each night, as the number of a job is."""
+_MIN_VALUES_SET_EACH_TIME: Final = 3
+"""A setting with so many values is set anew in each session, as the number of a job is."""
 _SHORT_COMMIT: Final = 12
 _MAX_HOSTS_NAMED: Final = 4
 
-
-class MeasuredOn(Fingerprint, frozen=True, kw_only=True):
-    """What one side's number was measured on and with, as far as known."""
-
-    commit: str | None = None
-    """The suite's."""
-
-    @property
-    def all_commits(self) -> dict[str, str]:
-        """The commits of all checkouts, in short; that of the suite is empty where unknown."""
-        every = {SUITE: self.commit or "", **self.commits}
-        return {name: _short(commit) for name, commit in every.items()}
-
-    @classmethod
-    def of_night(cls, fingerprint: Fingerprint | None, commit: str | None) -> MeasuredOn:
-        """Take them from a measurement; ``commit`` is its session's."""
-        return cls(commit=commit, **asdict(fingerprint or Fingerprint()))
-
-    @classmethod
-    def of_acceptance(cls, acceptance: Acceptance, machine: Mapping[str, str]) -> MeasuredOn:
-        """Take them from an accepted number; ``machine`` is its baseline's."""
-        return cls(
-            commit=acceptance.commit,
-            commits=acceptance.commits,
-            software=acceptance.software,
-            machine=machine,
-            hosts=acceptance.hosts,
-            launch=acceptance.launch,
-        )
+_Values: TypeAlias = tuple[str | None, ...]
+"""A thing when the number was accepted, in the last good session, in the first one at the level of
+now, and now; ``None`` where unknown."""
 
 
-class _Sides(Struct, frozen=True):
-    """A thing as it was on each side; ``None`` where unknown."""
+def compared(fingerprint: Fingerprint | None, commit: str | None) -> Fingerprint:
+    """Return what is compared of a session: its fingerprint, with the suite's commit beside others.
 
-    kind: DifferenceKind
-    name: str
-    accepted: str | None
-    last_good: str | None
-    since: str | None
-    tonight: str | None
+    Commits are in short.
+    """
+    fingerprint = fingerprint or Fingerprint()
+    commits = {SUITE: commit, **fingerprint.commits}
+    return replace(fingerprint, commits={k: _short(v) for k, v in commits.items() if v})
 
-    @property
-    def came_with_it(self) -> bool:
-        """Whether it changed when the number did, and has not been changed back since."""
-        return _differ(self.last_good, self.tonight) and _differ(self.last_good, self.since)
 
-    @property
-    def suspicion(self) -> int | None:
-        """Rank of suspicion, the most suspicious being 0; ``None`` where nothing differs."""
-        from_accepted = _differ(self.accepted, self.tonight)
-        if self.came_with_it:
-            # A number as good as accepted was once measured with what is there tonight.
-            return 1 if self.accepted == self.tonight else 0
-        if _differ(self.last_good, self.tonight):
-            return 3  # only after the number had changed
-        if from_accepted:
-            # What was there on a good night is hardly to blame.
-            return 2 if self.last_good is None else 4
+def compared_acceptance(baseline: Baseline | None) -> Fingerprint | None:
+    """Return the same of an accepted number; ``None`` where nothing of its origin is recorded."""
+    acceptance = baseline.acceptance if baseline is not None else None
+    if baseline is None or acceptance is None:
         return None
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Its place among equally suspicious things: by kind, then by what it is."""
-        kind = _KINDS.index(self.kind)
-        if self.kind is DifferenceKind.SOFTWARE:
-            is_firmware = self.name in _FIRMWARE
-            return kind, 2 if is_firmware else 0 if _STACK.fullmatch(self.name.lower()) else 1
-        # A side without the thing has no value of it.
-        sides = {self.accepted, self.last_good, self.since, self.tonight}
-        seen = sides - {None, ABSENT}
-        if kind < _KINDS.index(DifferenceKind.COMMIT) and len(seen) >= _MIN_VALUES_SET_EACH_NIGHT:
-            return _KINDS.index(DifferenceKind.COMMIT), 2
-        return kind, 0
-
-    def difference(self) -> Difference:
-        return Difference(
-            kind=self.kind,
-            name=self.name,
-            accepted=self.accepted,
-            last_good=self.last_good,
-            tonight=self.tonight,
-            came_with_it=self.came_with_it,
-        )
+    fingerprint = Fingerprint(
+        machine=baseline.machine,
+        software=acceptance.software,
+        hosts=acceptance.hosts,
+        commits=acceptance.commits,
+        launch=acceptance.launch,
+    )
+    return compared(fingerprint, acceptance.commit)
 
 
-class Sides(Struct, frozen=True, kw_only=True):
-    """The nights that are compared; ``None`` where there is none, or nothing is known of it.
+def differences_of(
+    now: Fingerprint,
+    *,
+    accepted: Fingerprint | None = None,
+    last_good: Fingerprint | None = None,
+    since: Fingerprint | None = None,
+) -> tuple[Difference, ...]:
+    """Return what differs, the most suspicious first; of a side that is ``None`` nothing is known.
 
-    ``since`` is the first night at tonight's level; tonight where ``None``.
+    ``since`` is the first session at the level of now; without it, that is now. What came with the
+    change comes before what was different before. Then changes by hand come before software,
+    software before machines and these before hosts.
     """
+    found = []
+    for kind, name, values in _things([accepted, last_good, since or now, now]):
+        suspicion = _suspicion(*values)
+        if suspicion is not None:
+            difference = Difference(
+                kind=kind,
+                name=name,
+                accepted=values[0],
+                last_good=values[1],
+                now=values[3],
+                came_with_it=suspicion <= 1,
+            )
+            found.append(((suspicion, *_place(kind, name, values)), difference))
+    return tuple(difference for _, difference in sorted(found, key=lambda one: one[0]))
 
-    accepted: MeasuredOn | None = None
-    last_good: MeasuredOn | None = None
-    since: MeasuredOn | None = None
-    tonight: MeasuredOn
 
-    @property
-    def in_order(self) -> tuple[MeasuredOn, ...]:
-        """All of them, as ``_Sides`` has them."""
-        sides = (self.accepted, self.last_good, self.since or self.tonight, self.tonight)
-        return tuple(side or MeasuredOn() for side in sides)
-
-
-def differences_of(sides: Sides) -> tuple[Difference, ...]:
-    """Return what differs, the most suspicious first.
-
-    What came with the change comes before what was different before. Then changes by hand come
-    before software, software before machines and these before hosts. A fact that a side does not
-    know is not a difference.
-    """
-    found = [one for one in _things(sides.in_order) if one.suspicion is not None]
-    found.sort(key=lambda one: (one.suspicion, one.place))
-    return tuple(one.difference() for one in found)
+def _suspicion(
+    accepted: str | None, last_good: str | None, since: str | None, now: str | None
+) -> int | None:
+    """Rank a thing, the most suspicious 0; ``None`` where nothing differs."""
+    if _differ(last_good, now):
+        if not _differ(last_good, since):
+            return 3  # it changed only after the number had
+        # A number as good as accepted was once measured with what is there now.
+        return 1 if accepted == now else 0
+    if _differ(accepted, now):
+        # What was there in a good session is hardly to blame.
+        return 2 if last_good is None else 4
+    return None
 
 
 def _differ(one: str | None, other: str | None) -> bool:
     return None not in (one, other) and one != other
 
 
-# ----------------------------------------------------------------------- thing by thing
+def _place(kind: DifferenceKind, name: str, values: _Values) -> tuple[int, int]:
+    """Rank a thing among equally suspicious ones: by kind, then by what it is."""
+    if kind is DifferenceKind.SOFTWARE:
+        part = 2 if name in _FIRMWARE else 0 if _STACK.fullmatch(name.lower()) else 1
+        return _KINDS.index(kind), part
+    if kind in _BY_HAND and len({*values} - {None, ABSENT}) >= _MIN_VALUES_SET_EACH_TIME:
+        return _KINDS.index(DifferenceKind.COMMIT), 2
+    return _KINDS.index(kind), 0
 
 
-def _things(sides: tuple[MeasuredOn, ...]) -> Iterator[_Sides]:
-    yield from _launches([side.launch for side in sides])
-    yield from _commits(sides)
-    yield from _facts(DifferenceKind.SOFTWARE, [side.software for side in sides])
-    yield from _facts(
-        DifferenceKind.MACHINE,
-        [{k: v for k, v in side.machine.items() if k in MACHINE_FACTS} for side in sides],
-    )
-    yield _Sides(DifferenceKind.HOSTS, "hosts", *_hosts([side.hosts for side in sides]))
-
-
-def _launches(launches: list[LaunchFacts | None]) -> Iterator[_Sides]:
-    """Compare launches: a known launch without a thing is known to lack it."""
-    lines = side_by_side([None if one is None else one.arguments for one in launches])
-    for name, values in lines:
-        yield _Sides(DifferenceKind.COMMAND, name, *_or_absent(launches, values))
-    for kind, all_set in (
-        (DifferenceKind.ENVIRONMENT, [one.environment if one else {} for one in launches]),
-        (DifferenceKind.LAUNCH, [_launch_options(one) if one else {} for one in launches]),
-    ):
-        for name in _names(all_set):
-            yield _Sides(kind, name, *_or_absent(launches, [one.get(name) for one in all_set]))
-
-
-def _launch_options(launch: LaunchFacts) -> dict[str, str]:
-    folder = launch.working_directory
-    own = {"launcher": launch.launcher} | ({} if folder is None else {"working directory": folder})
-    return {**own, **launch.options}
-
-
-def _or_absent(
-    launches: Sequence[LaunchFacts | None], values: Sequence[str | None]
-) -> Iterator[str | None]:
-    for launch, value in zip(launches, values, strict=True):
-        missing = None if launch is None else ABSENT
-        # An empty value must not look like an unknown one.
-        yield missing if value is None else value or "''"
-
-
-def _commits(sides: tuple[MeasuredOn, ...]) -> Iterator[_Sides]:
-    """Compare commits; a checkout whose commits another has shown before is not shown again."""
-    named = [side.all_commits for side in sides]
+def _things(
+    known: Sequence[Fingerprint | None],
+) -> Iterator[tuple[DifferenceKind, str, _Values]]:
+    sides = [side or Fingerprint() for side in known]
+    launches = [side.launch for side in sides]
+    lines = dict(side_by_side([one.arguments if one else None for one in launches]))
+    variables = _by_name([one.environment if one else {} for one in launches])
+    options = [
+        {
+            "launcher": one.launcher,
+            **({"working directory": one.working_directory} if one.working_directory else {}),
+            **one.options,
+        }
+        if one
+        else {}
+        for one in launches
+    ]
+    for kind, things in zip(_BY_HAND, (lines, variables, _by_name(options)), strict=True):
+        for name, values in things.items():
+            # A known launch without a thing is known to lack it; an empty value is one.
+            told = zip(launches, values, strict=True)
+            yield kind, name, tuple(None if one is None else _set(value) for one, value in told)
     shown = set()
-    # Of the system files' checkout the trainer may run, too.
-    for name in sorted(_names(named), key=lambda one: one == SUITE):
-        values = tuple(commits.get(name) or None for commits in named)
-        if values not in shown:
-            yield _Sides(DifferenceKind.COMMIT, name, *values)
-        shown.add(values)
+    commits = _by_name([side.commits for side in sides])
+    # The trainer may run from the system files' checkout: it is shown once, as the trainer's.
+    for name in sorted(commits, key=lambda one: one == SUITE):
+        if commits[name] not in shown:
+            yield DifferenceKind.COMMIT, name, commits[name]
+        shown.add(commits[name])
+    machines = [{k: v for k, v in side.machine.items() if k in MACHINE_FACTS} for side in sides]
+    for kind, facts in (
+        (DifferenceKind.SOFTWARE, [side.software for side in sides]),
+        (DifferenceKind.MACHINE, machines),
+    ):
+        for name, values in _by_name(facts).items():
+            yield kind, name, values
+    yield DifferenceKind.HOSTS, "hosts", tuple(_hosts([side.hosts for side in sides]))
+
+
+def _by_name(sides: Sequence[Mapping[str, str]]) -> dict[str, _Values]:
+    names = dict.fromkeys(name for side in sides for name in sorted(side))
+    return {name: tuple(side.get(name) for side in sides) for name in names}
+
+
+def _set(value: str | None) -> str:
+    return ABSENT if value is None else value or "''"
 
 
 def _short(commit: str) -> str:
@@ -217,12 +171,7 @@ def _short(commit: str) -> str:
     return f"{name[:_SHORT_COMMIT]}{plus}{changes}"
 
 
-def _facts(kind: DifferenceKind, facts: list[Mapping[str, str]]) -> Iterator[_Sides]:
-    for name in _names(facts):
-        yield _Sides(kind, name, *(one.get(name) for one in facts))
-
-
-def _hosts(sides: list[tuple[str, ...]]) -> Iterator[str | None]:
+def _hosts(sides: Sequence[tuple[str, ...]]) -> Iterator[str | None]:
     """List hosts in order; of many, only those that not all sides have."""
     known = [set(hosts) for hosts in sides if hosts]
     common = set.intersection(*known) if known else set()
@@ -233,10 +182,5 @@ def _hosts(sides: list[tuple[str, ...]]) -> Iterator[str | None]:
         yield " and ".join(filter(None, (", ".join(own), more))) if hosts else None
 
 
-def _by_number(host: str) -> tuple[tuple[str, int], ...]:
-    parts = re.findall(r"(\D*)(\d*)", host)
-    return tuple((text, int(number or -1)) for text, number in parts)
-
-
-def _names(mappings: Iterable[Mapping[str, str]]) -> Iterable[str]:
-    return dict.fromkeys(name for mapping in mappings for name in sorted(mapping))
+def _by_number(host: str) -> list[tuple[str, int]]:
+    return [(text, int(digits or -1)) for text, digits in re.findall(r"(\D*)(\d*)", host)]

@@ -47,7 +47,7 @@ class Verdict(StrEnum):
     NOT_STARTED = "not_started", _Is.ALARM | _Is.NUMBERLESS
     """A probe that the case needs broke on its hosts."""
     ENVIRONMENT_SHIFT = "environment_shift", _Is.CHANGE
-    """Worse than the baseline, but not than the accepted software tonight on the same hosts."""
+    """Worse than the baseline, but not than the accepted software now on the same hosts."""
     NOT_JUDGED = "not judged"
     NOT_MEASURED = "not measured"
     SKIPPED = "skipped", _Is.NUMBERLESS
@@ -93,13 +93,13 @@ class Verdict(StrEnum):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """What the rule makes of tonight's runs, and how well it can see."""
+    """What the rule makes of a session's runs, and how well it can see."""
 
     verdict: Verdict
     """What it says of the runs."""
     reference: float
-    """What tonight is held against: the accepted number, or the last accepted sessions pooled; in
-    the metric's unit."""
+    """What they are held against: the accepted number, or the last accepted sessions pooled; in the
+    metric's unit."""
     difference_percent: float
     """How far the runs that count lie above the reference; negative: below. Which of them is worse
     says the metric's direction."""
@@ -125,7 +125,7 @@ class Judgement(Struct, frozen=True, kw_only=True):
     verdict: Verdict
     """The decision's, unless a later step (the control arm, an acceptance) settled another."""
     measured: float | None = None
-    """Tonight's median in the metric's unit; for a ratio, that of two medians."""
+    """The median in the metric's unit; for a ratio, that of two medians."""
     accepted: float | None = None
     """The number that a person agreed to."""
     decision: Decision | None = None
@@ -137,7 +137,7 @@ class Judgement(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     """Worth knowing; they change no verdict."""
     recorded: bool = False
-    """Whether tonight's number becomes the accepted one."""
+    """Whether the number becomes the accepted one."""
     refused: str | None = None
     """Why a number that was to be accepted is not."""
     remedy: str | None = None
@@ -147,7 +147,7 @@ class Judgement(Struct, frozen=True, kw_only=True):
 
     @property
     def loss_percent(self) -> float | None:
-        """By how much tonight is worse than the reference; negative: better."""
+        """By how much it is worse than the reference; negative: better."""
         decision, better = self.decision, self.metric.better
         if decision is None or better is None:
             return None
@@ -174,7 +174,7 @@ class Judgement(Struct, frozen=True, kw_only=True):
 
 
 class DifferenceKind(StrEnum):
-    """What may differ between two nights."""
+    """What may differ between two sessions."""
 
     COMMAND = "command"
     """An argument of the trainer's command line."""
@@ -190,8 +190,8 @@ class DifferenceKind(StrEnum):
     HOSTS = "hosts"
 
 
-class PastNight(Struct, frozen=True, kw_only=True):
-    """An earlier session of the case's metric, or tonight's."""
+class PastSession(Struct, frozen=True, kw_only=True):
+    """An earlier session of the case's metric, or this one."""
 
     at: str
     """When it began, ISO 8601 with its zone."""
@@ -215,15 +215,15 @@ class Difference(Struct, frozen=True, kw_only=True):
     name: str
     """Its name."""
     checkout: str = ""
-    """Of a commit, the name of the checkout's folder tonight, if that is known."""
+    """Of a commit, the name of the checkout's folder, if that is known."""
     accepted: str | None = None
     """How it was when the number was accepted."""
     last_good: str | None = None
-    """How it was in the last good night."""
-    tonight: str | None = None
+    """How it was in the last good session."""
+    now: str | None = None
     """How it is."""
     came_with_it: bool = False
-    """Whether it changed after the last good night, when the number came to tonight's level."""
+    """Whether it changed after the last good session, when the number came to its level."""
 
     @property
     def is_suite(self) -> bool:
@@ -281,23 +281,22 @@ class Companion(Struct, frozen=True, kw_only=True):
 class Explanation(Struct, frozen=True, kw_only=True):
     """Since when a number that did not simply pass is as it is, and what differs.
 
-    Nights are those of its machine since the number was accepted. Of a number that passes after
-    red nights only ``red_since`` is told.
+    Sessions are those of its machine since the number was accepted. Of a number that passes after
+    red sessions only ``red_since`` is told.
     """
 
-    since: PastNight | None = None
-    """The first night at tonight's level; tonight itself where that is new; ``None`` where
-    unknown."""
-    red_since: PastNight | None = None
-    """The first of the red nights right before ``since``; of a number that passes again, of those
-    before tonight. ``None`` without any."""
-    last_good: PastNight | None = None
-    """The last night before all of these, which was not red; where the history has none, that of
+    since: PastSession | None = None
+    """The first session at the level of now; this one where that is new; ``None`` where unknown."""
+    red_since: PastSession | None = None
+    """The first of the red sessions right before ``since``; of a number that passes again, of those
+    before now. ``None`` without any."""
+    last_good: PastSession | None = None
+    """The last session before all of these, which was not red; where the history has none, that of
     the accepted number."""
-    nights: int | None = None
-    """Calendar nights from the last good one to tonight."""
-    nights_at_level: int = 1
-    """How many nights there were at this level, tonight included."""
+    days: int | None = None
+    """Calendar days from the last good session to now."""
+    days_at_level: int = 1
+    """On how many days there were sessions at this level, now included."""
     differences: tuple[Difference, ...] = ()
     """What differs, the most suspicious first."""
     commits: tuple[CommitRange, ...] = ()
@@ -310,6 +309,6 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """Probes that ran on the same hosts once the number was red."""
 
     @property
-    def began(self) -> PastNight | None:
-        """The first night that was red."""
+    def began(self) -> PastSession | None:
+        """The first session that was red."""
         return self.red_since or self.since

@@ -237,7 +237,7 @@ def _improvements(results: Iterable[CaseResult], tonight: str) -> Iterator[Note]
             if judgement.verdict is Verdict.IMPROVED:
                 known = result.explanations.get(name)
                 # What is new tonight needs no day.
-                is_older = known is not None and known.nights_at_level > 1
+                is_older = known is not None and known.days_at_level > 1
                 since = since_words(known, tonight) if is_older else ""
                 told = f"{result.case.id} ({since})" if since else result.case.id
                 better.setdefault(name, []).append(told)

@@ -103,7 +103,7 @@ def _of_suspects(came: Sequence[Difference], explanation: Explanation, entry: En
         it = "it"
         if suspects[0].kind is DifferenceKind.COMMIT:
             among = next(iter(explanation.commits), None)
-            changed = (suspects[0].tonight or "").partition("+")[2]
+            changed = (suspects[0].now or "").partition("+")[2]
             if among is not None and among.count != 1 and entry.status is Verdict.REGRESSED:
                 return _commit_search(among, changed, entry)
             if changed:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.judgement import Judgement, PastNight, Verdict
+from pytest_dlperf.model.judgement import Judgement, PastSession, Verdict
 from pytest_dlperf.model.results import CaseResult, MetricResult, parse_time
 from pytest_dlperf.report import printing
 from pytest_dlperf.report.columns import lost
@@ -88,7 +88,7 @@ def case_counts(
     return f"{'interrupted: ' * interrupted}{text}{failed}"
 
 
-def recovered_from(result: CaseResult) -> PastNight | None:
+def recovered_from(result: CaseResult) -> PastSession | None:
     """Return the first night since which a case was red that passes again."""
     nights = [one.red_since for one in result.explanations.values() if one.red_since is not None]
     is_good = result.status is Verdict.PASS

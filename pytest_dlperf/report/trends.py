@@ -31,7 +31,7 @@ def drift(known: Drift, percent: Callable[[float], str] = numbers.signed_percent
     """Describe a slow change, behind a case's name; ``percent`` writes a difference."""
     return (
         f"drifts {percent(known.percent_per_week)} a week since {known.since[:10]} "
-        f"({numbers.counted(known.nights, 'day')}), {percent(known.percent)} in all"
+        f"({numbers.counted(known.days, 'day')}), {percent(known.percent)} in all"
     )
 
 
@@ -63,7 +63,7 @@ def accepted(known: AcceptedChange, unit: str) -> str:
 
 def noise(known: CaseHistory) -> str | None:
     """Describe how much runs of one night differ, and nights beyond that, where it is known."""
-    both = {"runs": known.run_noise_percent, "nights": known.night_noise_percent}
+    both = {"runs": known.run_noise_percent, "nights": known.session_noise_percent}
     parts = [f"{name} {numbers.percent(of)}" for name, of in both.items() if of is not None]
     return f"noise: {', '.join(parts)}" if parts else None
 

@@ -22,7 +22,7 @@ from pytest_dlperf.model.judgement import (
     Explanation,
     Judgement,
     Note,
-    PastNight,
+    PastSession,
     Verdict,
 )
 from pytest_dlperf.model.results import CaseResult, day_of, parse_time
@@ -170,7 +170,7 @@ def onset(explanation: Explanation, tonight: str) -> Iterator[tuple[str, Text]]:
     if good is not None:
         is_same = since is not None and _is_same(since.commit, good.commit)
         commit = phrase("at the same commit") if is_same else _commit(good.commit)
-        nights = numbers.counted(explanation.nights, "night") if explanation.nights else ""
+        nights = numbers.counted(explanation.days, "night") if explanation.days else ""
         ago = phrase("{} ago", word(nights)) if nights else NOTHING
         yield "last good", join(", ", [_good(good.at, tonight), commit, ago])
     elif since is not None:
@@ -179,7 +179,7 @@ def onset(explanation: Explanation, tonight: str) -> Iterator[tuple[str, Text]]:
         yield "noted", noted(explanation.note, tonight)
 
 
-def was_red(night: PastNight, tonight: str) -> Text:
+def was_red(night: PastSession, tonight: str) -> Text:
     """Say since which night a number had been red before."""
     return phrase("was red since {}", word(dated(night.at, tonight)))
 
@@ -200,12 +200,12 @@ def noted(note: Note, tonight: str) -> Text:
     return phrase("{}on {} until {}: {}", by, day, until, printing.reason(note.text))
 
 
-def _since(night: PastNight, explanation: Explanation, tonight: str) -> Text:
+def _since(night: PastSession, explanation: Explanation, tonight: str) -> Text:
     day, today = _day(night.at, tonight), _day(tonight, tonight)
     new = "tonight, " if day is not None and day == today else ""
     # Where every night was measured, the day says how many there were.
     every = (today - day).days + 1 if day and today else None
-    count = explanation.nights_at_level
+    count = explanation.days_at_level
     nights = "" if count in (1, every) else f"on {numbers.counted(count, 'night')}"
     when = word(f"{new}{dated(night.at, tonight)}")
     return join(", ", [when, word(nights), _commit(night.commit)])
@@ -299,7 +299,7 @@ def came_with(judgement: Judgement | None) -> str:
 
 def side_values(difference: Difference) -> list[str]:
     """Write the sides of a difference, long ones around what differs; see ``SIDES``."""
-    values = (difference.accepted, difference.last_good, difference.tonight)
+    values = (difference.accepted, difference.last_good, difference.now)
     if difference.kind is DifferenceKind.COMMIT:
         return [UNKNOWN if value is None else short_commit(value) for value in values]
     return _shortened(values)
@@ -324,7 +324,7 @@ def difference_name(difference: Difference) -> str:
 def news(difference: Difference) -> str:
     """Say what of a checkout is new since the last good night."""
     name = _checkout(difference.checkout or difference.name)
-    return news_of(name, difference.last_good or "", difference.tonight or "")
+    return news_of(name, difference.last_good or "", difference.now or "")
 
 
 def _checkout(name: str) -> str:

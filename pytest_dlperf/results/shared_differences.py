@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.model.differences import MeasuredOn, Sides, differences_of
+from pytest_dlperf.model.differences import compared, differences_of
 from pytest_dlperf.model.judgement import Difference, DifferenceKind
 from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.results import CaseResult, Results
@@ -22,7 +22,7 @@ _KINDS: Final = tuple(DifferenceKind)
 class SharedDifference(Struct, frozen=True, kw_only=True):
     """A difference, and the cases that have it; none for one of the sessions themselves.
 
-    Of its sides, ``accepted`` is A and ``tonight`` B.
+    Of its sides, ``accepted`` is A and ``now`` B.
     """
 
     difference: Difference
@@ -42,8 +42,8 @@ def shared_differences(
     one_knows: dict[Difference, list[str]] = {}
     for case_id, pair in pairs.items():
         prints = [*map(_fingerprint, pair)]
-        a, b = map(MeasuredOn.of_night, prints, commits)
-        known = differences_of(Sides(accepted=a, tonight=b))
+        a, b = map(compared, prints, commits)
+        known = differences_of(b, accepted=a)
         for into, found in ((both_know, known), (one_knows, tuple(_one_sided(*prints)))):
             for difference in found:
                 into.setdefault(difference, []).append(case_id)
@@ -69,7 +69,7 @@ def _one_sided(one: Fingerprint | None, other: Fingerprint | None) -> Iterator[D
                 kind=DifferenceKind.SOFTWARE,
                 name=name,
                 accepted=one.software.get(name),
-                tonight=other.software.get(name),
+                now=other.software.get(name),
             )
 
 
@@ -93,7 +93,7 @@ def _joined(alike: Sequence[Difference]) -> Difference:
         kind=alike[0].kind,
         name=alike[0].name,
         accepted=_all_of(one.accepted for one in alike),
-        tonight=_all_of(one.tonight for one in alike),
+        now=_all_of(one.now for one in alike),
     )
 
 
@@ -110,7 +110,7 @@ def _of_session(
         if one != other:
             yield SharedDifference(
                 difference=Difference(
-                    kind=DifferenceKind.MACHINE, name=name, accepted=one, tonight=other
+                    kind=DifferenceKind.MACHINE, name=name, accepted=one, now=other
                 )
             )
 

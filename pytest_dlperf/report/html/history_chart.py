@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Night
+from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Point
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Explanation, Verdict
 from pytest_dlperf.model.results import parse_time
@@ -68,7 +68,7 @@ def history_chart(
 
     Marked is the last good night, by the ``explanation``.
     """
-    points = history.nights[-max_points:]
+    points = history.points[-max_points:]
     if not points:
         return None
     times = [_seconds(point.started) for point in points]
@@ -120,7 +120,7 @@ def history_chart(
     )
 
 
-def _series(points: Sequence[Night], xs: Sequence[int], up: Scale, name: str) -> Iterator[Shape]:
+def _series(points: Sequence[Point], xs: Sequence[int], up: Scale, name: str) -> Iterator[Shape]:
     """Draw of each session its range, the accepted number of its day, and its median."""
     medians = list(zip(xs, up.places([point.median for point in points]), strict=True))
     levels = _steps(points, xs, up)
@@ -145,7 +145,7 @@ def _series(points: Sequence[Night], xs: Sequence[int], up: Scale, name: str) ->
 
 
 def _last_good(
-    points: Sequence[Night], xs: Sequence[int], up: Scale, explanation: Explanation | None
+    points: Sequence[Point], xs: Sequence[int], up: Scale, explanation: Explanation | None
 ) -> Iterator[Shape]:
     good = explanation.last_good if explanation is not None else None
     at = _place_of(good.at, points) if good is not None else None
@@ -158,7 +158,7 @@ def _last_good(
         )
 
 
-def _place_of(started: str, points: Sequence[Night]) -> int | None:
+def _place_of(started: str, points: Sequence[Point]) -> int | None:
     """Find the session that began then, from the last one on; older ones may not be drawn."""
     moment = parse_time(started)
     places = range(len(points) - 1, -1, -1)
@@ -206,7 +206,7 @@ def _date(time: float) -> str:
     return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d}"
 
 
-def _steps(points: Sequence[Night], xs: Sequence[int], up: Scale) -> str:
+def _steps(points: Sequence[Point], xs: Sequence[int], up: Scale) -> str:
     """Draw the accepted number: a level as long as it held, a step where it changed."""
     pieces = []
     held = None
@@ -220,7 +220,7 @@ def _steps(points: Sequence[Night], xs: Sequence[int], up: Scale) -> str:
     return "".join(pieces)
 
 
-def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Shape]:
+def _marks(points: Sequence[Point], xs: Sequence[int], up: Scale) -> Iterator[Shape]:
     """Mark the sessions that came out other than well."""
     by_status: dict[Verdict, list[int]] = {}
     # What was not judged counts as passed, which most are.
@@ -239,7 +239,7 @@ def _marks(points: Sequence[Night], xs: Sequence[int], up: Scale) -> Iterator[Sh
 
 
 def _facts(history: CaseHistory, *, drawn: int) -> Iterator[str]:
-    points = history.nights
+    points = history.points
     count = len(points)
     begin = "" if count == 1 else f" since {points[0].started[:10]}"
     yield f"{numbers.counted(count, 'session')}{begin}"
