@@ -49,12 +49,6 @@ kubernetes:
   namespace: bench
   image: registry.example.org:5000/trainers/megatron:2026-11
   device: amd.com/gpu
-  resources: {cpu: 96, memory: 1000Gi, ephemeral-storage: 1.5e3, hugepages-2Mi: 4Gi, rdma/hca: 8}
-  volumes: {/data: {claim: datasets}, /models: {host_path: /srv/models}, /dev/shm: {memory: 64Gi}}
-  node_selector: {pool: h100, example.org/fast: "", gpu: true}
-  service_account: dlperf.v1
-  image_pull_secrets: [registry]
-  queue: nightly
 vars:
   "*": {extra_args: "--a 'b c'", pause_s: 20, slurm: {srun: --mpi=pmix}}
   paddle-resnet50:

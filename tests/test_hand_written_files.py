@@ -48,7 +48,6 @@ def test_a_file_with_most_keys_is_read(kind, tmp_path):
         ("cluster", "env: {NCCL_DEBUG: INFO", "env: {A B: INFO", "$.vars.paddle-resnet50.env.A"),
         ("cluster", "estimator: steady", "estimator: stedy",
          "$.estimator: found 'stedy'; allowed: published, steady; did you mean 'steady'?"),
-        ("cluster", "{claim: datasets}", "{claim: a, memory: 1Gi}", "$.kubernetes.volumes./data: "),
         ("baselines", "        accepted: 352.72 ", "        accepted: 35",
          "$.entries.fp32-b128.1n1g.throughput.accepted: the number 35.0 does not follow"),
         ("baselines", "tolerance_percent: 3", "tolerance_percent: 100", "$.entries.fp32-b128.1n8g"),

@@ -9,10 +9,11 @@ from clusters.processes import wait_until
 from msgspec.structs import replace
 from trainers import TinySystem
 
-from pytest_dlperf.config.cluster import Kubernetes, Volume
+from pytest_dlperf.config.cluster import Kubernetes
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.launch.allocations import HostRequest
-from pytest_dlperf.launch.kubernetes import KubernetesAllocator, read_template
+from pytest_dlperf.launch.kubernetes import KubernetesAllocator
+from pytest_dlperf.model.errors import CannotMeasureError
 
 ONCE = ("-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1")
 
@@ -113,7 +114,6 @@ def test_a_dry_run_shows_the_manifest(suite, holding):
 
 # ---------------------------------------------------------------------------- manifests
 
-SHM = "/dev/shm"  # noqa: S108 - where containers have shared memory
 REQUEST = HostRequest(
     purpose="tiny-mlp-fp32-b4-2n8g",
     nodes=2,
@@ -124,50 +124,51 @@ REQUEST = HostRequest(
 )
 
 
-def test_a_manifest_has_what_the_cluster_file_says(tmp_path):
-    settings = Kubernetes(
-        image="trainer:1",
-        resources={"cpu": "8"},
-        volumes={"/data": Volume(claim="datasets"), SHM: Volume(memory="8Gi")},
-        node_selector={"pool": "h100"},
-        image_pull_secrets=("registry",),
-        service_account="bench",
-        queue="nightly",
+def manifest_of(tmp_path, template, request, **settings):
+    (tmp_path / "own.yaml").write_text(template)
+    allocator = KubernetesAllocator(
+        Kubernetes(template="own.yaml", **settings), tmp_path, "python3"
     )
-    again = replace(REQUEST, hosts=("gpu1", "gpu2"))
+    return json.loads(allocator.describe(request))
 
-    manifest = json.loads(KubernetesAllocator(settings, tmp_path, "python3").describe(again))
 
+def test_a_manifest_has_what_the_case_needs_and_all_else_that_its_template_says(tmp_path):
+    text = (
+        "kind: Job\nmetadata: {labels: {kueue.x-k8s.io/queue-name: nightly}}\n"
+        "spec: {completions: 9, template: {metadata: {labels: null}, spec: {\n"
+        "  tolerations: [{operator: Exists}], affinity: null,\n"
+        "  containers: [{name: side, image: s}, {name: trainer, image: t, command: [train],\n"
+        "    args: [x], resources: {limits: {cpu: 8}},\n"
+        "    env: [{name: A, value: b}, {name: A_TOKEN, value: c}]}]}}}\n"
+    )
+    again = replace(REQUEST, image="other:2", hosts=("gpu1", "gpu2"))
+
+    manifest = manifest_of(tmp_path, text, again, device="amd.com/gpu")
+
+    managed = {"app.kubernetes.io/managed-by": "pytest-dlperf"}
+    queue = {"kueue.x-k8s.io/queue-name": "nightly"}
+    assert manifest["metadata"]["labels"] == {**queue, **managed}
     spec = manifest["spec"]
     assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (2, 2, 0)
     assert spec["activeDeadlineSeconds"] == 4500
-    assert manifest["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "nightly"
+    assert spec["template"]["metadata"]["labels"] == managed
     pod = spec["template"]["spec"]
     assert pod["activeDeadlineSeconds"] == 900
-    assert pod["nodeSelector"] == {"pool": "h100"}
+    assert pod["tolerations"] == [{"operator": "Exists"}]
     assert '["gpu1", "gpu2"]' in json.dumps(pod["affinity"])
-    [container] = pod["containers"]
-    assert container["resources"]["limits"] == {"cpu": "8", "nvidia.com/gpu": "8"}
-    assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/data", SHM]
-
-
-def test_a_template_of_one_s_own_is_kept_but_for_what_a_case_sets(tmp_path):
-    (tmp_path / "own.yaml").write_text(
-        "kind: Job\nmetadata:\n  labels:\nspec: {template: {metadata: {labels: null}, spec: {\n"
-        "  tolerations: [{operator: Exists}], nodeSelector: null,\n"
-        "  containers: [{name: side, image: s},\n"
-        "  {name: trainer, image: t, volumeMounts: null, env: [{name: A, value: b}]}]}}}\n"
-    )
-    settings = Kubernetes(template="own.yaml", node_selector={"pool": "h100"})
-    allocator = KubernetesAllocator(settings, tmp_path, "python3")
-
-    pod = json.loads(allocator.describe(replace(REQUEST, image="other:2")))["spec"]["template"]
-
-    assert pod["spec"]["tolerations"] == [{"operator": "Exists"}]
-    assert pod["spec"]["nodeSelector"] == {"pool": "h100"}
-    side, trainer = pod["spec"]["containers"]
+    side, trainer = pod["containers"]
     assert side == {"name": "side", "image": "s"}
-    assert (trainer["image"], trainer["env"]) == ("other:2", [{"name": "A", "value": "b"}])
+    assert trainer["image"] == "other:2"
+    assert trainer["env"] == [{"name": "A", "value": "b"}, {"name": "A_TOKEN", "value": "***"}]
+    assert (trainer["command"][0], trainer["args"]) == ("python3", [])
+    assert trainer["resources"]["limits"] == {"cpu": 8, "amd.com/gpu": "8"}
+
+
+def test_a_case_without_an_image_is_not_submitted(tmp_path):
+    text = "kind: Job\nspec: {template: {spec: {containers: [{name: trainer}]}}}\n"
+    assert "other:2" in str(manifest_of(tmp_path, text, replace(REQUEST, image="other:2")))
+    with pytest.raises(CannotMeasureError, match=r"kubernetes\.image in cluster\.yaml"):
+        manifest_of(tmp_path, text, REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -181,6 +182,5 @@ def test_a_template_of_one_s_own_is_kept_but_for_what_a_case_sets(tmp_path):
     ],
 )
 def test_a_template_that_is_something_else_is_told(tmp_path, text, told):
-    (tmp_path / "own.yaml").write_text(text)
     with pytest.raises(YamlError, match=told):
-        read_template(tmp_path / "own.yaml")
+        manifest_of(tmp_path, text, REQUEST)

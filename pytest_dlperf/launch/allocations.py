@@ -5,12 +5,11 @@ If pytest is killed, a process on this machine gives them back: its input ends t
 
 from __future__ import annotations
 
-import os
 import subprocess
-import tempfile
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar, final
 
 from msgspec import Struct
@@ -65,12 +64,13 @@ class HostRequest(Struct, frozen=True, kw_only=True):
 class Allocation(Struct, frozen=True, kw_only=True):
     """Hosts that are held for ``limit_s`` seconds, and the launcher that reaches them.
 
-    ``handle`` is the queue's own.
+    ``holder`` gives them back, ``handle`` is the queue's own.
     """
 
     hosts: tuple[Host, ...]
     launcher: Launcher
     limit_s: float
+    holder: Holder | None = None
     handle: Any = None
 
 
@@ -96,13 +96,14 @@ class Allocator(Engine):
             BrokenError: The queue refuses the request, or the hosts did not come in time.
         """
 
-    @abstractmethod
     def release(self, allocation: Allocation) -> None:
-        """Give the hosts back, also those that were taken away.
+        """Give the hosts back, also those that were taken away; here, by their holder.
 
         Raises:
-            BrokenError: The queue does not take them; what gives them back goes on to try.
+            BrokenError: The queue does not take them; the holder goes on to try.
         """
+        if allocation.holder is not None:
+            allocation.holder.give_back()
 
     def loss(self, allocation: Allocation) -> str | None:
         """Say why hosts were taken away, or what else the queue knows of a run that has failed."""
@@ -110,25 +111,13 @@ class Allocator(Engine):
         return None
 
 
-def wait_for_hosts(look: Callable[[], T | str], limit_s: float, say: Callable[[str], None]) -> T:
-    """Look until hosts are there; a text says why they are not."""
-    begun, told, say_at = time.monotonic(), "", _FIRST_SAID_S
-    while isinstance(found := look(), str):
-        waited_s = time.monotonic() - begun
-        if waited_s > limit_s:
-            raise wait_timeout_error(limit_s, found)
-        if waited_s > say_at and found != told:
-            say(f"waiting: {found} (for {limit_s:g} s at most)")
-            told, say_at = found, waited_s + _SAID_AGAIN_S
-        time.sleep(min(max(_POLL_S, waited_s / 20), _LONGEST_POLL_S))
-    return found
-
-
 @final
 class Holder:
     """A process of this machine that gives hosts back, if pytest ends without doing so."""
 
     def __init__(self, command: Sequence[str]) -> None:
+        """Start it, apart from signals to pytest, with the command that gives hosts back."""
+        self._command = command
         self._process = subprocess.Popen(  # noqa: S603 - the queue's
             ["/bin/sh", "-c", _CANCELS, "sh", *command],
             stdin=subprocess.PIPE,
@@ -143,55 +132,47 @@ class Holder:
         try:
             output_of(command, stdin=stdin)
         except BrokenError as error:
-            if not isinstance(error, SilentQueueError):
-                self.kill()
-            self.close()
+            self._close(is_needed=isinstance(error, SilentQueueError))
             raise
 
-    def kill(self) -> None:
-        """End it at once: there is nothing to give back any more."""
-        self._process.kill()
-        self._process.wait()
+    def give_back(self) -> None:
+        """Give the hosts back now; what the queue does not take, the process goes on to try."""
+        is_needed = True
+        try:
+            output_of(self._command)
+            is_needed = False
+        finally:
+            self._close(is_needed=is_needed)
 
-    def close(self) -> None:
-        """Leave it to itself, with its input ended."""
+    def _close(self, *, is_needed: bool) -> None:
+        if not is_needed:
+            self._process.kill()
+            self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
         if self._process.poll() is None:
             self._process.returncode = 0  # it lives on, and Python shall not warn of that
 
 
-@final
-class Submission:
-    """A command that asks for hosts and waits for them."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - the queue's
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}") from error
-
-    @property
-    def problem(self) -> str | None:
-        """The last words of a command that has failed."""
-        if not self._process.poll():
-            return None
-        self._errors.seek(0)
-        lines = self._errors.read().decode("utf-8", "replace").splitlines()
-        return last_words(lines) or f"status {self._process.returncode}"
-
-    def close(self) -> None:
-        """End it: the hosts are there, or are not wanted any more."""
-        self._process.kill()
-        self._process.wait()
-        self._errors.close()
+def wait_for_hosts(
+    look: Callable[[], T | str], limit_s: float, say: Callable[[str], None], holder: Holder
+) -> T:
+    """Look until hosts are there; a text says why they are not. Without them, give all back."""
+    begun, told, say_at = time.monotonic(), "", _FIRST_SAID_S
+    try:
+        while isinstance(found := look(), str):
+            waited_s = time.monotonic() - begun
+            if waited_s > limit_s:
+                raise wait_timeout_error(limit_s, found)  # noqa: TRY301 - as all else is
+            if waited_s > say_at and found != told:
+                say(f"waiting: {found} (for {limit_s:g} s at most)")
+                told, say_at = found, waited_s + _SAID_AGAIN_S
+            time.sleep(min(max(_POLL_S, waited_s / 20), _LONGEST_POLL_S))
+    except BaseException:
+        with suppress(BrokenError):
+            holder.give_back()
+        raise
+    return found
 
 
 class SilentQueueError(BrokenError):
@@ -215,8 +196,6 @@ def output_of(command: Sequence[str], *, stdin: str = "") -> str:
             check=False,
             timeout=CALL_LIMIT_S,
             start_new_session=True,
-            # With it, sbatch would answer at the end of the job only.
-            env={name: value for name, value in os.environ.items() if name != "SBATCH_WAIT"},
         )
     except OSError as error:
         raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}") from error

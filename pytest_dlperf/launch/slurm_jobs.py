@@ -6,12 +6,13 @@ import getpass
 import math
 import shlex
 import shutil
+import subprocess
+import tempfile
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.launch.allocations import (
@@ -19,13 +20,13 @@ from pytest_dlperf.launch.allocations import (
     Allocator,
     Holder,
     HostRequest,
-    Submission,
     output_of,
     wait_for_hosts,
 )
 from pytest_dlperf.launch.hosts import slurm_hosts
 from pytest_dlperf.launch.inherited import PMI, SLURM
 from pytest_dlperf.launch.launchers import SlurmLauncher
+from pytest_dlperf.launch.remote_call import last_words
 from pytest_dlperf.model.errors import BrokenError
 
 _HOPELESS: Final = {
@@ -35,15 +36,6 @@ _HOPELESS: Final = {
     "ReqNodeNotAvail, UnavailableNodes": "its nodes are down or drained",
 }
 """Reasons for which a job would wait for ever."""
-
-
-class _SlurmJob(Struct):
-    """A job of ours, which is known by its name before it has a number."""
-
-    name: str
-    holder: Holder
-    submission: Submission | None = None
-    number: str = ""
 
 
 class SallocAllocator(Allocator):
@@ -63,22 +55,23 @@ class SallocAllocator(Allocator):
         return shlex.join(self._command(request, "dlperf-NAME"))
 
     def acquire(self, request: HostRequest, say: Callable[[str], None]) -> Allocation:
-        """Wait for a job to begin."""
-        job = self._submitted(request, f"dlperf-{uuid.uuid4().hex[:20]}")
-        try:
-            return wait_for_hosts(lambda: self._look(job, request), request.wait_limit_s, say)
-        except BaseException:
-            with suppress(BrokenError):
-                self._cancel(job)
-            raise
-
-    def release(self, allocation: Allocation) -> None:
-        """Cancel the job."""
-        self._cancel(allocation.handle)
+        """Wait for a job to begin, which is known by its name before it has a number."""
+        name = f"dlperf-{uuid.uuid4().hex[:20]}"
+        command = self._command(request, name)
+        if shutil.which(command[0]) is None:
+            raise BrokenError(f"there is no {command[0]}; it needs Slurm's commands here")
+        holder = Holder(["scancel", "--quiet", f"--user={getpass.getuser()}", f"--name={name}"])
+        with _started(command) as problem:
+            return wait_for_hosts(
+                lambda: self._look(name, request, holder, problem()),
+                request.wait_limit_s,
+                say,
+                holder,
+            )
 
     def loss(self, allocation: Allocation) -> str | None:
         """Say how the job has ended."""
-        number = allocation.handle.number
+        number = allocation.handle
         try:
             told = output_of(["scontrol", "--oneliner", "show", "job", number])
         except BrokenError as error:
@@ -92,60 +85,40 @@ class SallocAllocator(Allocator):
         why = "" if reason == "None" else f" ({reason})"
         return f"Slurm job {number} was ended from outside{how}{why}"
 
-    def _submitted(self, request: HostRequest, name: str) -> _SlurmJob:
-        if shutil.which("salloc") is None:
-            raise BrokenError("there is no salloc; it needs Slurm's commands on this machine")
-        holder = Holder(_cancelling(name))
-        return _SlurmJob(name, holder, Submission(self._command(request, name)))
-
     def _command(self, request: HostRequest, name: str) -> list[str]:
         return ["salloc", *_job_options(request, name), "--no-shell"]
 
-    def _look(self, job: _SlurmJob, request: HostRequest) -> Allocation | str:
+    def _look(
+        self, name: str, request: HostRequest, holder: Holder, problem: str | None
+    ) -> Allocation | str:
         """Give the nodes of a job that has begun; else say why it has not.
 
         Raises:
             BrokenError: It never will.
         """
+        asked = ["squeue", "--noheader", f"--name={name}", "--format=%A|%T|%r|%L|%N"]
         try:
-            told = output_of(
-                ["squeue", "--noheader", f"--name={job.name}", "--format=%A|%T|%r|%L|%N"]
-            )
+            told = output_of(asked).strip()
         except BrokenError as error:
             return str(error)
-        if job.submission is not None and job.submission.problem is not None:
-            raise BrokenError(job.submission.problem)
-        if not told.strip():
-            return self._unknown(job)
-        job.number, state, reason, left, nodes = told.strip().split("|")
+        if not told:
+            if problem is not None:
+                raise BrokenError(problem)
+            return f"{self.name} has submitted no job yet"
+        number, state, reason, left, nodes = told.split("|")
         if state == "RUNNING":
+            hosts = slurm_hosts({"SLURM_JOB_NODELIST": nodes})
             return Allocation(
-                hosts=tuple(
-                    replace(host, devices=request.devices_per_node)
-                    for host in slurm_hosts({"SLURM_JOB_NODELIST": nodes})
-                ),
-                launcher=SlurmLauncher(self.python, job=job.number),
+                hosts=tuple(replace(host, devices=request.devices_per_node) for host in hosts),
+                launcher=SlurmLauncher(self.python, job=number),
                 limit_s=_seconds(left),
-                handle=job,
+                holder=holder,
+                handle=number,
             )
         for begin, why in _HOPELESS.items():
             if reason.startswith(begin):
-                raise BrokenError(f"Slurm job {job.number} would never begin: {why} ({reason})")
-        return f"Slurm job {job.number} is queued: {reason}"
-
-    def _unknown(self, job: _SlurmJob) -> str:
-        """Say what it means that Slurm knows no such job."""
-        del job
-        return "salloc has submitted no job yet"
-
-    def _cancel(self, job: _SlurmJob) -> None:
-        try:
-            output_of(_cancelling(job.name))
-            job.holder.kill()
-        finally:
-            job.holder.close()
-            if job.submission is not None:
-                job.submission.close()
+                raise BrokenError(f"Slurm job {number} would never begin: {why} ({reason})")
+        return f"Slurm job {number} is queued: {reason}"
 
 
 @final
@@ -154,20 +127,39 @@ class SbatchAllocator(SallocAllocator):
 
     name = "sbatch"
 
-    def _submitted(self, request: HostRequest, name: str) -> _SlurmJob:
-        holder = Holder(_cancelling(name))
-        holder.submit(self._command(request, name))
-        return _SlurmJob(name, holder)
-
     def _command(self, request: HostRequest, name: str) -> list[str]:
         waits = ("--no-requeue", "--output=/dev/null", "--wrap=exec sleep 31536000")
         return ["sbatch", *_job_options(request, name), *waits]
 
-    def _unknown(self, job: _SlurmJob) -> str:
-        raise BrokenError(
-            f"the Slurm job of the name {job.name} was over before it began; slurmctld's log, and "
-            "sacct where there is accounting, say why"
+
+@contextmanager
+def _started(command: Sequence[str]) -> Iterator[Callable[[], str | None]]:
+    """Have a command submit a job, apart from signals to pytest; give what says why there is none.
+
+    While there is no job, it may come yet.
+    """
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(  # noqa: S603 - the queue's
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
         )
+
+        def problem() -> str | None:
+            if process.poll() is None:
+                return None
+            errors.seek(0)
+            last = last_words(errors.read().decode("utf-8", "replace").splitlines())
+            ended = f"{command[0]} ended with status {process.returncode}, and there is no job"
+            return last if process.returncode and last else ended
+
+        try:
+            yield problem
+        finally:
+            process.kill()
+            process.wait()
 
 
 def _job_options(request: HostRequest, name: str) -> list[str]:
@@ -184,10 +176,6 @@ def _job_options(request: HostRequest, name: str) -> list[str]:
         f"--nodes={request.nodes}",
         *hosts,
     ]
-
-
-def _cancelling(name: str) -> list[str]:
-    return ["scancel", "--quiet", f"--user={getpass.getuser()}", f"--name={name}"]
 
 
 def _seconds(left: str) -> float:

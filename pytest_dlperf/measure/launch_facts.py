@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from itertools import groupby
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -70,26 +69,12 @@ def launch_facts(launch: CaseLaunch, engine: Engine, digests: Digests) -> Launch
         arguments=tuple(hide_words([*map(general, command.arguments)])),
         environment=hide_variables({k: general(v) for k, v in command.environment.items()}),
         working_directory=None if folder is None else hide(general(folder)),
-        options=dict(_hidden(said)),
+        # A secret is known by what stands behind the last dot.
+        options={
+            name: hide_variables({name.rpartition(".")[2]: text})[name.rpartition(".")[2]]
+            for name, text in said.items()
+        },
     )
-
-
-def _hidden(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Hide secrets by the names of options, which stand behind the last dot of a manifest's.
-
-    There the arguments of a command are numbered.
-    """
-    for _, named in groupby(options, lambda name: name.rpartition(".")[0]):
-        own = {name: name.rpartition(".")[2] for name in named}
-        values = [options[name] for name in own]
-        if all(map(str.isdigit, own.values())):
-            shown = hide_words(values)
-        else:
-            shown = [
-                hide_variables({name: value})[name]
-                for name, value in zip(own.values(), values, strict=True)
-            ]
-        yield from zip(own, shown, strict=True)
 
 
 def _checkouts(system_directory: Path) -> Iterator[Path]:
