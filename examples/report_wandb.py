@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_dlperf.report.report import Note, Report
+from pytest_dlperf.report.reports import Note, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,31 +16,24 @@ if TYPE_CHECKING:
     from pytest_dlperf.report.session import SessionReport
 
 
-class WandB(Report):
-    """Metrics are ``<case>/<metric>``."""
+def log_run(session: SessionReport) -> Iterator[Note]:
+    """Log what was measured whole; metrics are ``<case>/<metric>``."""
+    import wandb
 
-    name = "W&B run"
-    is_required = False  # a service that is down makes no session red
+    from pytest_dlperf.report.openmetrics import session_numbers
 
-    def write(self, session: SessionReport) -> Iterator[Note]:
-        """Log what was measured whole."""
-        import wandb
-
-        from pytest_dlperf.report.openmetrics import session_numbers
-
-        results = session.results
-        config = {"session": results.session, "commit": results.origin.commit}
-        run = wandb.init(
-            project="dlperf", group=results.cluster, name=results.started, config=config
-        )
-        numbers = {f"{one.case_id}/{one.metric}": one for one in session_numbers(results)}
-        run.log({name: one.value for name, one in numbers.items() if one.value is not None})
-        verdicts = {f"{name}.verdict": one.verdict for name, one in numbers.items() if one.verdict}
-        run.summary.update(verdicts)
-        run.finish(exit_code=int(session.is_red))
-        yield Note(f"W&B run: {run.project}, {run.name}")
+    results = session.results
+    config = {"session": results.session, "commit": results.origin.commit}
+    run = wandb.init(project="dlperf", group=results.cluster, name=results.started, config=config)
+    numbers = {f"{one.case_id}/{one.metric}": one for one in session_numbers(results)}
+    run.log({name: one.value for name, one in numbers.items() if one.value is not None})
+    verdicts = {f"{name}.verdict": one.verdict for name, one in numbers.items() if one.verdict}
+    run.summary.update(verdicts)
+    run.finish(exit_code=int(session.is_red))
+    yield Note(f"W&B run: {run.project}, {run.name}")
 
 
 def pytest_dlperf_reports() -> list[Report]:
     """Add the report."""
-    return [WandB()]
+    # A service that is down makes no session red.
+    return [Report("W&B run", log_run, is_required=False)]

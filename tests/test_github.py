@@ -15,8 +15,7 @@ from trainers import TinySystem
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
 from pytest_dlperf.report import printing
-from pytest_dlperf.report.github import StepSummary, annotation_lines
-from pytest_dlperf.report.report import Note, Reports
+from pytest_dlperf.report.github import annotation_lines, append_summary
 from pytest_dlperf.report.session import session_report
 
 pytestmark = pytest.mark.in_process
@@ -126,7 +125,7 @@ def test_the_summary_stays_within_what_github_shows(tmp_path, there):
         for n in range(1, 3000)
     ]
 
-    assert not list(StepSummary(file).write(session_report(make.session(*cases))))
+    assert append_summary(file, session_report(make.session(*cases)))
 
     text = file.read_text(encoding="utf-8")
     assert 900_000 < len(text.encode()) < MIB
@@ -134,28 +133,19 @@ def test_the_summary_stays_within_what_github_shows(tmp_path, there):
     assert text.endswith("\n")
 
 
-def write_summary(file):
-    """Write the summary of a session with one case, and return what is told of it."""
-    notes = []
-    session = make.session(make.measured_case(CASE, 9348.0))
-    Reports([StepSummary(file)], notes).write(session_report(session), any_report=True)
-    return notes
+ONE_CASE = session_report(make.session(make.measured_case(CASE, 9348.0)))
 
 
-def test_a_summary_that_is_no_file_is_told_and_not_waited_for(tmp_path):
+def test_a_summary_that_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(pipe := tmp_path / "pipe")
-
-    [note] = write_summary(pipe)
-    assert "it is not a regular file" in note.text
-    assert not note.is_bad
+    with pytest.raises(OSError, match="it is not a regular file"):
+        append_summary(pipe, ONE_CASE)
 
 
-def test_a_full_summary_is_told_and_left_alone(tmp_path):
+def test_a_full_summary_is_left_alone(tmp_path):
     file = tmp_path / "summary.md"
     file.write_bytes(b"x" * MIB)
-    [note] = write_summary(file)
-    assert str(file) in note.text
-    assert not note.is_bad
+    assert not append_summary(file, ONE_CASE)
     assert file.stat().st_size == MIB
 
 
@@ -202,13 +192,8 @@ def test_what_passes_but_should_be_known_is_a_warning(strict):
     assert found[0].message == "paddle-resnet50-fp32-b128-1n1g"
 
 
-def test_a_bad_note_is_an_error():
-    notes = [Note("fine"), Note("the results could not be written", is_bad=True)]
-    found = commands(
-        "\n".join(
-            annotation_lines(session_report(make.session(make.measured_case(CASE, 9348.0))), notes)
-        )
-    )
+def test_what_else_failed_is_an_error():
+    found = commands("\n".join(annotation_lines(ONE_CASE, ["the results could not be written"])))
     assert found == [Command("error", "pytest-dlperf", "the results could not be written")]
 
 

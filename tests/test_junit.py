@@ -7,7 +7,7 @@ from explained import SINCE_TUESDAY, moved_case
 from msgspec.structs import replace
 from nights import Nights
 
-from pytest_dlperf.report.junit import JUnitReport
+from pytest_dlperf.report.junit import junit_properties
 
 pytestmark = pytest.mark.in_process
 
@@ -106,9 +106,11 @@ def test_all_that_is_known_stands_in_flat_properties(nights, workers):
 def test_programs_are_told_since_when():
     result = moved_case(TWO, -9.9, SINCE_TUESDAY)
     assert result.measurement is not None
-    told = dict(JUnitReport("office").properties(result, "throughput"))
+    told = dict(junit_properties(result, "throughput", cluster="office"))
     assert told["dlperf.throughput.since"] == "2026-11-17T22:00:00+01:00"
-    passed = dict(JUnitReport("office").properties(replace(result, explanations={}), "throughput"))
+    passed = dict(
+        junit_properties(replace(result, explanations={}), "throughput", cluster="office")
+    )
     assert "dlperf.throughput.since" not in passed
 
 

@@ -13,7 +13,7 @@ import results_makers as make
 
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
-from pytest_dlperf.report.report import Report
+from pytest_dlperf.report.reports import Report
 from pytest_dlperf.report.session import session_report
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -3,49 +3,30 @@
 import pytest
 from nights import Nights
 
-from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator
-from pytest_dlperf.model.results import CaseResult, Results
-from pytest_dlperf.report.report import FileReport, Line, Note, Report, Reports, TestStatus
+from pytest_dlperf.model.results import Results
+from pytest_dlperf.report.reports import Note, Report, Reports, file_report
 from pytest_dlperf.report.session import session_report
 
-NIGHT = session_report(
+SESSION = session_report(
     Results(
         session="one", cluster="c", estimator=Estimator.STEADY, started="2026-01-01T00:00:00+00:00"
     )
 )
 
 
-class Text(FileReport):
-    """A report in a file."""
-
-    name = "text"
-
-    def text(self, night):
-        """Return the cluster's name, and what the session has come to."""
-        return f"{night.results.cluster}: {night.sentence}"
+def text(session):
+    return f"{session.results.cluster}: {session.sentence}"
 
 
-class Failing(Report):
-    """A report with a fault."""
+def failing(error):
+    """Tells something, then fails."""
 
-    name = "odd one"
-    needs_tests = False
+    def write(session):
+        yield Note(f"begun with {session.results.cluster}")
+        raise error
 
-    def __init__(self, error, *, is_required=True):
-        """Take the error to raise."""
-        self._error = error
-        self.is_required = is_required
-
-    def write(self, night):
-        """Tell something first."""
-        yield Note(f"begun with {night.results.cluster}")
-        raise self._error
-
-    def summary(self, night, notes):
-        """Print something first."""
-        yield Line(f"begun after {len(notes)} notes of {night.results.cluster}")
-        raise self._error
+    return write
 
 
 @pytest.fixture
@@ -55,10 +36,10 @@ def nights(suite):
     return nights
 
 
-def published(*reports, any_report=True):
+def published(*reports, any_test=True):
     """Publish results without a case."""
     notes = []
-    Reports(reports, notes).write(NIGHT, any_report=any_report)
+    Reports(reports, notes).write(SESSION, any_test=any_test)
     return notes
 
 
@@ -73,7 +54,9 @@ def published(*reports, any_report=True):
 def test_a_report_that_fails_costs_no_other(tmp_path, error, words, is_required):
     file = tmp_path / "it.txt"
 
-    begun, failed, written = published(Failing(error, is_required=is_required), Text(file))
+    begun, failed, written = published(
+        Report("odd one", failing(error), is_required=is_required), file_report("text", file, text)
+    )
 
     assert begun == Note("begun with c")
     assert failed.is_bad is is_required
@@ -82,97 +65,34 @@ def test_a_report_that_fails_costs_no_other(tmp_path, error, words, is_required)
     assert file.read_text(encoding="utf-8") == "c: nothing was measured"
 
 
-def test_all_reports_get_one_night():
-    given = []
-
-    class Asking(Report):
-        needs_tests = False
-
-        def write(self, night):
-            given.append(night)
-            return [Note(str(night.sentence))]
-
-        def summary(self, night, notes):
-            given.append(night)
-            return [Line(note.text) for note in notes]
-
-    notes = []
-    reports = Reports([Asking(), Asking()], notes)
-    reports.write(NIGHT, any_report=True)
-    list(reports.summary(NIGHT))
-    assert len(given) == 4
-    assert all(night is NIGHT for night in given)
-    assert NIGHT.bad is NIGHT.bad  # made once
-
-
 def test_without_a_test_only_named_files_are_written(tmp_path):
-    class Informing(Report):
-        def write(self, night):
-            raise AssertionError(night)
-
-    [note] = published(Informing(), Text(tmp_path / "it.txt"), any_report=False)
+    named = file_report("text", tmp_path / "it.txt", text)
+    [note] = published(Report("odd one", failing(OSError())), named, any_test=False)
     assert note.text.startswith("text: ")
 
 
-def test_a_summary_that_fails_costs_no_other():
-    class Closing(Report):
-        def summary(self, night, notes):
-            return [Line(f"{night.results.cluster}: {len(notes)}")]
-
-    reports = Reports([Failing(ValueError("odd")), Closing()], [Note("a"), Note("b")])
-    begun, closed, failed = reports.summary(NIGHT)
-    assert begun.text == "begun after 2 notes of c"
-    assert closed.text == "c: 2"
-    assert "odd one" in failed.text
-
-
 def test_a_fault_at_each_test_is_noted_once():
-    class Odd(Report):
-        def properties(self, result, metric):
-            raise KeyError(result.case.id, metric)
-
-        def status(self, result, metric, given):
-            raise KeyError(result.case.id, metric, given)
-
-    class Team(Report):
-        def properties(self, result, metric):
-            return [("team", f"{result.case.model} {metric}")]
-
     notes = []
-    reports = Reports([Odd(), Team()], notes)
-    result = CaseResult(case=Case.from_id("a-b-fp32-b1-1n1g"))
-    given = TestStatus("passed", ".", "PASSED")
+    reports = Reports([], notes)
     for _ in range(3):
-        assert reports.properties(result, "throughput") == [("team", "b throughput")]
-        assert reports.status(result, "throughput", given) is given
-    assert len(notes) == 2
-    assert all(note.is_bad for note in notes)
+        with reports.faults_noted("summary"):
+            raise KeyError("throughput")
+    [note] = notes
+    assert note.is_bad
 
 
-CONFTEST = '''
+CONFTEST = """
 from pathlib import Path
 
-from pytest_dlperf.report.report import FileReport, Line, Report
+from pytest_dlperf.report.reports import file_report
 
 
-class Csv(FileReport):
-    """Medians, for a spreadsheet."""
-
-    name = "CSV file"
-
-    def text(self, night):
-        return "".join(
-            f"{case.case.id},{name},{known.median}\\n"
-            for case in night.results.cases
-            for name, known in case.metrics().items()
-        )
-
-    def properties(self, result, metric):
-        yield "team", "speed"
-
-    def summary(self, night, notes):
-        yield Line(f"in short: {night.sentence}")
-        yield Line(f"CSV of {len(night.results.cases)} cases after {len(notes)} notes", ("bold",))
+def medians(session):
+    return "".join(
+        f"{case.case.id},{name},{known.median}\\n"
+        for case in session.results.cases
+        for name, known in case.metrics().items()
+    )
 
 
 def pytest_addoption(parser):
@@ -180,30 +100,21 @@ def pytest_addoption(parser):
 
 
 def pytest_dlperf_reports(config):
-    return [Csv(config.option.csv)] if config.option.csv else []
-'''
+    return [file_report("CSV file", config.option.csv, medians)] if config.option.csv else []
+"""
 
 
 def test_a_conftest_adds_a_report_with_an_option_of_its_own(suite, nights, workers):
     suite.pytester.makeconftest(CONFTEST)
 
-    result = suite.run(
-        *nights.usual("tonight"), "--csv", "new/it.csv", "--junitxml", "junit.xml", *workers
-    )
+    result = suite.run(*nights.usual("tonight"), "--csv", "new/it.csv", *workers)
 
-    result.stdout.fnmatch_lines(
-        [
-            "CSV file: new/it.csv, in a new folder",
-            "in short: both cases pass",
-            "CSV of 2 cases after *",
-        ]
-    )
+    result.stdout.fnmatch_lines(["CSV file: new/it.csv, in a new folder"])
     rows = (suite.path / "new" / "it.csv").read_text(encoding="utf-8").splitlines()
     measured = [row.split(",")[:2] for row in rows if not row.endswith(",None")]
     assert [name for case_id, name in measured if case_id == "tiny-mlp-fp32-b4-1n2g"] == [
         "throughput", "speedup", "throughput_per_device",
     ]  # fmt: skip
-    assert 'name="team" value="speed"' in (suite.path / "junit.xml").read_text(encoding="utf-8")
     assert result.ret == 0
 
 

@@ -143,18 +143,15 @@ def test_logs_may_be_of_any_commit(suite):
 
 
 BROKEN = """
-from pytest_dlperf.report.report import Report
+from pytest_dlperf.report.reports import Report
 
 
-class Chart(Report):
-    name = "chart"
-
-    def write(self, night):
-        raise OSError(28, "No space left on device")
+def draw(session):
+    raise OSError(28, "No space left on device")
 
 
 def pytest_dlperf_reports():
-    return [Chart()]
+    return [Report("chart", draw)]
 """
 
 

@@ -10,8 +10,7 @@ from results_makers import MEMORY, judged, measured_case, unmeasured_case
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import throughput
 from pytest_dlperf.model.results import CaseResult
-from pytest_dlperf.report.report import TestStatus
-from pytest_dlperf.report.terminal import verdict_status
+from pytest_dlperf.report.terminal import TestStatus, verdict_status
 
 ONE, TWO = "tiny-mlp-fp32-b4-1n1g", "tiny-mlp-fp32-b4-1n2g"
 

@@ -24,7 +24,7 @@ from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStat
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, throughput
 from pytest_dlperf.model.results import CaseResult, IgnoredLog
 from pytest_dlperf.report.remarks import absences, scaling
-from pytest_dlperf.report.report import Note
+from pytest_dlperf.report.reports import Note
 from pytest_dlperf.report.rows import case_rows, has_failure, row_facts, row_runs
 from pytest_dlperf.report.terminal import counts_line, note_lines, summary_lines
 from pytest_dlperf.report.text import Listing

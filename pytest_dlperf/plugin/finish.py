@@ -27,7 +27,7 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.results import BaselineChange, CaseResult, IgnoredLog, Results
 from pytest_dlperf.plugin.workers import SessionStart
-from pytest_dlperf.report.report import Note
+from pytest_dlperf.report.reports import Note
 from pytest_dlperf.report.status import NOTHING_MEASURED, case_counts
 from pytest_dlperf.report.words import since_words
 from pytest_dlperf.results.file import encodable

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_dlperf.launch.allocations import Allocator
     from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.notices.notice import Notifier
-    from pytest_dlperf.report.report import Report
+    from pytest_dlperf.report.reports import Report
 
 
 @pytest.hookspec

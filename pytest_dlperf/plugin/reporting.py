@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -28,12 +28,18 @@ from pytest_dlperf.plugin.named import selects_tests
 from pytest_dlperf.plugin.notices import Notices, faults_of
 from pytest_dlperf.plugin.records import Explainer, SessionRecords, excused, failed, judged
 from pytest_dlperf.plugin.workers import SessionStart
-from pytest_dlperf.report.builtin import builtin_reports
 from pytest_dlperf.report.failure import fact_lines, failure_message, why_facts
+from pytest_dlperf.report.junit import junit_properties
 from pytest_dlperf.report.printing import plain
-from pytest_dlperf.report.report import Note, Report, Reports, TestStatus
+from pytest_dlperf.report.reports import Note, Report, Reports, builtin_reports
 from pytest_dlperf.report.session import SessionReport, session_report
-from pytest_dlperf.report.terminal import note_lines
+from pytest_dlperf.report.terminal import (
+    Line,
+    TestStatus,
+    note_lines,
+    summary,
+    verdict_status,
+)
 from pytest_dlperf.report.words import subject
 from pytest_dlperf.results.file import write_json
 
@@ -223,7 +229,9 @@ class Reporting:
             self._any_report = True
             result, metric = convert(reported, tuple[CaseResult, str])
             self._records.add(result)
-            report.user_properties += self._reports.properties(result, metric)
+            with self._reports.faults_noted("JUnit properties"):
+                cluster = self._settings.cluster
+                report.user_properties += junit_properties(result, metric, cluster=cluster)
             if report.when == "teardown":
                 self._records.end(result.case.id, metric)
             if report.failed and isinstance(report.longrepr, str):
@@ -251,7 +259,9 @@ class Reporting:
             gist = getattr(report.longrepr, "gist", "")
             return (category, letter, f"{word} ({gist})") if gist else given
         _, result, metric = self._current
-        status = self._reports.status(result, metric, TestStatus(category, letter, word))
+        status = TestStatus(category, letter, word)
+        with self._reports.faults_noted("summary"):
+            status = verdict_status(result, metric, status, strict=self._settings.strict)
         markup = dict.fromkeys(status.markup, True)
         word = (status.word, markup) if markup else status.word
         return status.category, status.letter, word
@@ -312,7 +322,7 @@ class Reporting:
             text = f"since when and what differs is not told: {self._explainer.fault}"
             self._notes.append(Note(text))
         if self._reports is not None:
-            self._reports.write(report, any_report=self._any_report)
+            self._reports.write(report, any_test=self._any_report)
             faults = faults_of(self._notes)
             if self._settings.json_file is not None and faults != results.faults:
                 # It was written first; what the others came to is known only now.
@@ -324,17 +334,29 @@ class Reporting:
             self._notes.append(Note(f"logs: {self._settings.session_dir}"))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print what the reports say at the end."""
+        """Print what the session has come to."""
+
+        def show(lines: Iterable[Line]) -> None:
+            for line in lines:
+                markup = dict.fromkeys(line.markup, True)
+                terminalreporter.write_line(plain(line.text), **markup)
+
+        told = tuple(self._notes)
         if self._reports is None or self._session is None or not self._any_report:
-            lines = note_lines(self._notes)
-        else:
-            cluster = self._suite.cluster
-            title = plain(f"dlperf: cluster {cluster.name}, {cluster.estimator.value}")
-            terminalreporter.write_sep("=", title)
-            lines = self._reports.summary(self._session)
-        for line in lines:
-            text = line.text if line.is_command else plain(line.text)
-            terminalreporter.write_line(text, **dict.fromkeys(line.markup, True))
+            show(note_lines(told))
+            return
+        cluster = self._suite.cluster
+        title = plain(f"dlperf: cluster {cluster.name}, {cluster.estimator.value}")
+        terminalreporter.write_sep("=", title)
+        with self._reports.faults_noted("summary"):
+            show(summary(self._session, told, self._config))
+        if self._settings.annotate:
+            from pytest_dlperf.report.github import annotation_lines
+
+            with self._reports.faults_noted("annotations"):
+                for command in annotation_lines(self._session, faults_of(told)):
+                    terminalreporter.write_line(command)
+        show(note_lines(self._notes[len(told) :]))
 
 
 def _skip_reason(report: pytest.TestReport) -> str:

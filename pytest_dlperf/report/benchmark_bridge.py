@@ -16,7 +16,6 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.measurement import Measurement
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.results import CaseResult
-from pytest_dlperf.report.report import Note, Report
 from pytest_dlperf.report.session import SessionReport
 from pytest_dlperf.results.file import metric_entry
 
@@ -24,53 +23,41 @@ _ASKING: Final = ("json", "save", "autosave", "compare", "compare_fail", "histog
 """Options of pytest-benchmark, ``--benchmark-`` before each, that want benchmarks of a session."""
 
 
-class BenchmarkBridge(Report):
-    """``--benchmark-…``: hand the cases to pytest-benchmark before it ends."""
+def hand_over(config: Any, session: SessionReport) -> Iterator[str]:
+    """Add every measured case to pytest-benchmark's session, where it was asked for anything.
 
-    name = "benchmarks of pytest-benchmark"
-    needs_tests = False  # it would warn that there is nothing to save
-
-    def __init__(self, config: Any) -> None:
-        self._config = config
-
-    def write(self, session: SessionReport) -> Iterator[Note]:
-        """Add every measured case to its session, where the user has asked it for anything.
-
-        A round is a run that counts; its length is the seconds per step: its work over the run's
-        throughput. A case with broken runs is left out, and named.
-        """
-        if not any(_option(self._config, name) for name in _ASKING):
-            return
-        theirs: Any = getattr(self._config, "_benchmarksession", None)
-        # Under xdist it is disabled without this option, for its own measurements. Ours are made.
-        if _option(self._config, "disable") and not _option(self._config, "enable"):
-            yield Note(
-                "pytest-benchmark was given no case: it is disabled, and --benchmark-enable is not "
-                "set"
-            )
-            return
-        measured = [
-            (result, result.measurement)
-            for result in session.results.cases
-            if result.measurement and result.case.work
-        ]
-        faults = {result.case.id: _fault(measurement) for result, measurement in measured}
-        try:
-            theirs.benchmarks.extend(
-                [
-                    _benchmark(result, measurement, session.results.cluster)
-                    for result, measurement in measured
-                    if not faults[result.case.id]
-                ]
-            )
-        finally:
-            if theirs is not None and not getattr(theirs, "benchmarks", None):
-                # It would warn that there is nothing to save: a crash where warnings are errors.
-                theirs.disabled = True
-        left_out = [f"{case_id} ({fault})" for case_id, fault in faults.items() if fault]
-        if left_out:
-            named = numbers.named(left_out, 5)
-            yield Note(f"pytest-benchmark was not given what did not run whole: {named}")
+    A round is a run that counts; its length is the seconds per step: its work over the run's
+    throughput. A case with broken runs is left out, and named.
+    """
+    if not any(_option(config, name) for name in _ASKING):
+        return
+    theirs: Any = getattr(config, "_benchmarksession", None)
+    # Under xdist it is disabled without this option, for its own measurements. Ours are made.
+    if _option(config, "disable") and not _option(config, "enable"):
+        yield "pytest-benchmark was given no case: it is disabled, without --benchmark-enable"
+        return
+    results = session.results
+    measured = [
+        (result, result.measurement)
+        for result in results.cases
+        if result.measurement and result.case.work
+    ]
+    faults = {result.case.id: _fault(measurement) for result, measurement in measured}
+    try:
+        theirs.benchmarks.extend(
+            [
+                _benchmark(result, measurement, results.cluster)
+                for result, measurement in measured
+                if not faults[result.case.id]
+            ]
+        )
+    finally:
+        if theirs is not None and not getattr(theirs, "benchmarks", None):
+            # It would warn that there is nothing to save: a crash where warnings are errors.
+            theirs.disabled = True
+    if left_out := [f"{case_id} ({fault})" for case_id, fault in faults.items() if fault]:
+        named = numbers.named(left_out, 5)
+        yield f"pytest-benchmark was not given what did not run whole: {named}"
 
 
 def _option(config: Any, name: str) -> Any:

@@ -14,7 +14,6 @@ from pytest_dlperf.report import printing
 from pytest_dlperf.report.entries import TEXTS_SHOWN
 from pytest_dlperf.report.facts import Weight, case_facts
 from pytest_dlperf.report.markdown import markdown_page
-from pytest_dlperf.report.report import Line, Note, Report
 from pytest_dlperf.report.rows import case_title, gaps
 from pytest_dlperf.report.session import SessionReport
 from pytest_dlperf.report.status import worst_first
@@ -30,48 +29,31 @@ MESSAGE_LENGTH: Final = 2000
 _ABSENCES: Final = (Verdict.NOT_JUDGED, Verdict.NOT_MEASURED, Verdict.SKIPPED)
 
 
-class StepSummary(Report):
-    """The Markdown page in the summary of the step. No verdict depends on it."""
-
-    name = "GitHub summary"
-    is_required = False
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def write(self, session: SessionReport) -> Iterator[Note]:
-        """Append the page, where it has room."""
-        with open(self._file, "ab+", opener=open_regular) as opened:
-            size = opened.seek(0, 2)
-            before = b""
-            if size:
-                opened.seek(size - 1)
-                # The page must not go on a line, a list or a table that stands there.
-                before = b"\n" if opened.read(1) == b"\n" else b"\n\n"
-            page = markdown_page(session, max_bytes=SUMMARY_BYTES - size - len(before))
-            if page:
-                # In one piece: a step may run several sessions at once.
-                opened.write(before + page.encode())
-        if not page:
-            yield Note(f"the {self.name} has no room left: {self._file}")
+def append_summary(file: Path, session: SessionReport) -> bool:
+    """Append the Markdown page to the summary of the step; return whether it has room."""
+    with open(file, "ab+", opener=open_regular) as opened:
+        size = opened.seek(0, 2)
+        before = b""
+        if size:
+            opened.seek(size - 1)
+            # The page must not go on a line, a list or a table that stands there.
+            before = b"\n" if opened.read(1) == b"\n" else b"\n\n"
+        page = markdown_page(session, max_bytes=SUMMARY_BYTES - size - len(before))
+        if page:
+            # In one piece: a step may run several sessions at once.
+            opened.write(before + page.encode())
+    return bool(page)
 
 
-class Annotations(Report):
-    """Annotations of the run: workflow commands among what is printed."""
+def annotation_lines(session: SessionReport, faults: Iterable[str] = ()) -> Iterator[str]:
+    """Yield commands that annotate the run with what failed, the worst first.
 
-    name = "annotations"
-
-    def summary(self, session: SessionReport, notes: Sequence[Note]) -> Iterator[Line]:
-        """Return the commands."""
-        return (Line(text, is_command=True) for text in annotation_lines(session, notes))
-
-
-def annotation_lines(session: SessionReport, notes: Iterable[Note] = ()) -> Iterator[str]:
-    """Yield commands that annotate the run with what failed, the worst first."""
+    ``faults`` are what else made the session fail.
+    """
     results = session.results
     cases = worst_first(results.cases)
     errors = [_of_case(result, results) for result in cases if result.status.is_alarm]
-    errors += [("pytest-dlperf", note.text) for note in notes if note.is_bad]
+    errors += [("pytest-dlperf", fault) for fault in faults]
     warnings = []
     if results.interrupted:
         warnings.append(("the session was interrupted", str(session.sentence)))

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.model import numbers
@@ -30,7 +31,7 @@ from pytest_dlperf.report.remarks import (
     scaling,
     suspicion_lines,
 )
-from pytest_dlperf.report.report import Line, Note, Report, TestStatus
+from pytest_dlperf.report.reports import Note
 from pytest_dlperf.report.rows import Row, case_rows, has_failure, row_facts, row_runs
 from pytest_dlperf.report.session import SessionReport
 from pytest_dlperf.report.status import case_counts, worst_first
@@ -60,53 +61,61 @@ _LEFT: Final = ("case", "metric", "unit", "verdict")
 _LEGEND: Final = "sees: the minimum detectable change (9 times out of 10)"
 
 
-class TerminalReport(Report):
-    """A word for each test, and a summary at the session's end."""
+class Line(Struct, frozen=True):
+    """A line and its markup: names that pytest's terminal writer knows."""
 
-    name = "summary"
+    text: str
+    markup: tuple[str, ...] = ()
 
-    def __init__(self, config: Any, *, strict: bool) -> None:
-        self._config = config
-        self._strict = strict
 
-    def status(self, result: CaseResult, metric: str, given: TestStatus) -> TestStatus:
-        """Return the verdict instead of "passed" or "failed", with ``-v`` the number too."""
-        return verdict_status(result, metric, given, strict=self._strict)
+class TestStatus(Struct, frozen=True):
+    """The status that pytest prints for a test: ``letter`` by default, ``word`` with ``-v``.
 
-    def summary(self, session: SessionReport, notes: Sequence[Note]) -> Iterator[Line]:
-        """Return what the session has come to, the table of its cases, the notes, the counts."""
-        results = session.results
-        cases, strict = results.cases, results.strict
-        width = self._config.get_terminal_writer().fullwidth
-        verbosity = self._config.get_verbosity()
-        option = self._config.option
-        has_failures = option.tbstyle not in ("no", "line") and not option.no_summary
-        worst = _worst_colour(cases, strict=strict, interrupted=results.interrupted)
-        # Of a session in order, as the one before it, the counts say as much.
-        if verbosity >= 0 and (worst != "green" or session.recovered):
-            for line in wrapped(str(session.sentence), width, indent=4):
-                yield Line(line, ("bold", worst))
-            for one in map(str, (session.advice, *session.recovered)):
-                yield from map(Line, wrapped(one, width, indent=4))
-        yield from summary_lines(
-            cases,
-            results.ignored_logs,
-            tonight=results.started,
-            width=width,
-            verbosity=verbosity,
-            strict=strict,
-            with_failures=verbosity > 0 or not has_failures,
-        )
-        if verbosity >= 0:
-            for text in suspicion_lines(cases):
-                yield from map(Line, wrapped(text, width, indent=4))
-        yield from note_lines(notes, width=width if sys.stdout.isatty() else None)
-        changes = results.baseline_changes
-        # First numbers stand in the table above.
-        if verbosity > 0 or any(change.old is not None for change in changes):
-            rows = [CHANGE_HEADINGS, *map(change_row, changes)]
-            yield from map(Line, aligned(rows, "lllrrrll"))
-        yield counts_line(cases, notes, strict=strict, interrupted=results.interrupted)
+    ``category`` is what pytest counts the test as; ``markup`` colours both.
+    """
+
+    __test__ = False  # no test, whatever pytest makes of the name
+
+    category: str
+    letter: str
+    word: str
+    markup: tuple[str, ...] = ()
+
+
+def summary(session: SessionReport, notes: Sequence[Note], config: Any) -> Iterator[Line]:
+    """Yield what the session has come to, the table of its cases, the notes, the counts."""
+    results = session.results
+    cases, strict = results.cases, results.strict
+    width = config.get_terminal_writer().fullwidth
+    verbosity = config.get_verbosity()
+    option = config.option
+    has_failures = option.tbstyle not in ("no", "line") and not option.no_summary
+    worst = _worst_colour(cases, strict=strict, interrupted=results.interrupted)
+    # Of a session in order, as the one before it, the counts say as much.
+    if verbosity >= 0 and (worst != "green" or session.recovered):
+        for line in wrapped(str(session.sentence), width, indent=4):
+            yield Line(line, ("bold", worst))
+        for one in map(str, (session.advice, *session.recovered)):
+            yield from map(Line, wrapped(one, width, indent=4))
+    yield from summary_lines(
+        cases,
+        results.ignored_logs,
+        tonight=results.started,
+        width=width,
+        verbosity=verbosity,
+        strict=strict,
+        with_failures=verbosity > 0 or not has_failures,
+    )
+    if verbosity >= 0:
+        for text in suspicion_lines(cases):
+            yield from map(Line, wrapped(text, width, indent=4))
+    yield from note_lines(notes, width=width if sys.stdout.isatty() else None)
+    changes = results.baseline_changes
+    # First numbers stand in the table above.
+    if verbosity > 0 or any(change.old is not None for change in changes):
+        rows = [CHANGE_HEADINGS, *map(change_row, changes)]
+        yield from map(Line, aligned(rows, "lllrrrll"))
+    yield counts_line(cases, notes, strict=strict, interrupted=results.interrupted)
 
 
 def verdict_status(
