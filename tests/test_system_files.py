@@ -114,7 +114,7 @@ def test_a_mistake_is_told_by_line_and_key_path(tmp_path, old, new, expected):
     [
         ({"unit: images/s\n": "", "warmup_steps: 20": "warmup_steps: some",
           "1n1g, 4n8g": "1n1g, 4n8", "options: [dali]": "options: [da li]"},
-         ["", ".window.warmup_steps", ".cases[0].topologies[1]"]),
+         ["", ".window.warmup_steps", ".cases[0].topologies[1]", ".cases[1].options[0]"]),
         ({"unit: images/s\n": "unit: images/s\nflops_per_token: 1e9\n"},
          [".cases[0]", ".cases[1]"]),
         ({"cases:\n": "launch: {command: [a, '{x}'], environment: {A: '{y}'}}\ncases:\n"},

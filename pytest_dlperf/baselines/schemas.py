@@ -66,7 +66,10 @@ def _loosen(schema: Rule) -> None:
 
 
 def _or_nothing(rule: Rule) -> Rule:
-    texts = {name: rule.pop(name) for name in ("description", "default") if name in rule}
+    texts: Rule = {}
+    for name in ("description", "default"):
+        if name in rule:
+            texts[name] = rule.pop(name)
     if isinstance(rule.get("additionalProperties"), dict):
         rule["additionalProperties"] = _or_nothing(rule["additionalProperties"])
     return {**texts, "anyOf": [rule, {"type": "null"}]}

@@ -140,7 +140,7 @@ class Rules:
                 yield from self._in_mapping(value, choice, path)
                 return
             if (
-                isinstance(value, list)
+                isinstance(value, list | tuple)
                 and kind == "array"
                 and choice.get("minItems", 0) <= len(value) <= choice.get("maxItems", len(value))
             ):
@@ -151,7 +151,7 @@ class Rules:
             if _fits(value, choice):
                 return
         found = "text" if value else "nothing"
-        if isinstance(value, dict | list):
+        if isinstance(value, dict | list | tuple):
             name = "mapping" if isinstance(value, dict) else "list"
             found = f"a {name}" if value else f"an empty {name}"
         elif value and not set(self._private).intersection(path):
@@ -203,7 +203,7 @@ def _fits(value: Any, rule: Rule) -> bool:
     if "enum" in rule:
         return value in rule["enum"]
     kind = rule.get("type", "string")
-    if isinstance(value, dict | list) or kind in ("array", "object"):
+    if isinstance(value, dict | list | tuple) or kind in ("array", "object"):
         return False
     bounds = {name: rule[key] for key, (name, _) in _BOUNDS.items() if key in rule}
     meta = Meta(**bounds, pattern=rule.get("pattern"))
