@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pytest_dlperf.config.container import Container, Mount, Runtime
+from pytest_dlperf.config.container import Container, Runtime
 from pytest_dlperf.launch.containers import (
     ENGINES,
     contained,
@@ -113,7 +113,7 @@ def test_steps_are_put_in_front_of_the_image_s_own_python_path():
 def test_mounts_of_the_user_replace_those_of_the_plan_but_not_what_the_run_needs(
     runtime,
 ):
-    mounts = (Mount(source="/big", target="/data", read_only=True),)
+    mounts = ("/big:/data:ro",)
     found = wrapped(box(runtime, mounts=mounts)).arguments
     option = "--bind=" if runtime is Runtime.APPTAINER else "--volume="
     assert [one.removeprefix(option) for one in found if one.startswith(option)] == [

@@ -135,7 +135,7 @@ def test_what_only_the_accepted_software_needs_is_looked_at_before_anything_runs
     suite,
 ):
     tiny = TinySystem(suite)
-    elsewhere = Setting(system="*", name="python", value="/no/python", place="control")
+    elsewhere = Setting("*", "python", "", "/no/python", "control")
     with pytest.raises(BrokenError, match="trainer's Python '/no/python' does not run there"):
         measurer(suite).interleaved(ONE_DEVICE, hosts=HERE, pairs=1, control=[elsewhere])
     assert tiny.starts() == []

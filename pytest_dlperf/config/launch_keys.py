@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from msgspec import Meta, field
 
 from pytest_dlperf.config.conditions import Choice, Condition
-from pytest_dlperf.config.container import ContainerKeys
+from pytest_dlperf.config.container import Container
 from pytest_dlperf.config.parts import (
     Arguments,
     Expression,
@@ -279,9 +279,7 @@ class Launch(Part, frozen=True, kw_only=True):
     slurm: Annotated[
         SlurmKeys, doc("Options of Slurm's commands, beside those of the launcher.")
     ] = SlurmKeys()
-    container: Annotated[ContainerKeys, doc("The container that the trainer runs in.")] = (
-        ContainerKeys()
-    )
+    container: Annotated[Container, doc("The container that the trainer runs in.")] = Container()
     engines: Annotated[
         dict[Name, dict[Name, Arguments]],
         doc("Options of launchers and queues that plugins add, by their names."),

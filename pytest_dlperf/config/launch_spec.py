@@ -16,6 +16,7 @@ from msgspec.structs import asdict, replace
 
 from pytest_dlperf.config.conditions import ALWAYS, Condition, chosen
 from pytest_dlperf.config.launch_keys import STARTS, ConditionalArguments, Launch
+from pytest_dlperf.config.parts import Arguments
 from pytest_dlperf.config.settings import (
     ALL_SYSTEMS,
     CONTAINER,
@@ -254,7 +255,11 @@ def launch_of(
         else variable
         for name, variable in keys.variables.items()
     }
-    around = {SLURM: keys.slurm.set_keys(), CONTAINER: keys.container.set_keys()}
+    around = {
+        key: file.read(dict[str, Arguments], ("launch", key))
+        for key in (SLURM, CONTAINER)
+        if key in file.value["launch"]
+    }
     spec = LaunchSpec(
         **{**asdict(keys), "variables": variables},
         log_file=log_file,

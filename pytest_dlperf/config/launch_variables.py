@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
-from pytest_dlperf.config.container import Container, container, pyxis_image
+from pytest_dlperf.config.container import Container, Runtime, pyxis_image
 from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.config.settings import (
     ALL_SYSTEMS,
@@ -147,11 +147,11 @@ def resolve(
     if missing := [name for name in needed if name not in values]:
         raise CannotMeasureError(_missing(spec, case.id if case else system_id, system_id, missing))
     parts = {key: setting for (name, key), setting in holding.items() if name == CONTAINER}
-    try:
-        around = container({key: setting.value for key, setting in parts.items()})
-    except ValueError as error:
-        problem = next(iter(parts.values())).error(f"{system_id}: {error}")
-        raise UsageError(str(problem)) from error
+    around = convert({key: setting.value for key, setting in parts.items()}, Container)
+    if parts and around.runtime is not Runtime.NONE and not around.image:
+        key, setting = next(iter(parts.items()))
+        problem = f"{system_id}: container.{key} is set, and no container.image: name the image"
+        raise UsageError(str(setting.error(problem)))
     extra = holding.get(("extra_args", ""))
     return LaunchVariables(
         values=values,
@@ -169,7 +169,7 @@ def resolve(
             for setting in holding.values()
             if (option := setting.engine_option)
         },
-        container=around,
+        container=around if around.image and around.runtime is not Runtime.NONE else None,
     )
 
 

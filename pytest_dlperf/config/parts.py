@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import shlex
 from typing import Annotated, Any, Final, TypeVar, Union
 
 from msgspec import Meta, Struct
@@ -71,6 +72,11 @@ Arguments = Scalar | tuple[Scalar, ...]
 def of_model(kind: type[S], keys: S) -> S:
     """Return the value of the model that keys of a file are of, where unknown ones are refused."""
     return kind(**asdict(keys))
+
+
+def words(value: Arguments | None) -> tuple[str, ...]:
+    """Return a list that may be written as text."""
+    return tuple(shlex.split(value)) if isinstance(value, str) else value or ()
 
 
 def many(value: T | tuple[T, ...]) -> tuple[T, ...]:

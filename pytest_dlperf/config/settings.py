@@ -15,8 +15,8 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.container import ContainerKeys
-from pytest_dlperf.config.parts import Arguments, Part, Scalar, VariableName, doc
+from pytest_dlperf.config.container import Container
+from pytest_dlperf.config.parts import Arguments, Part, Scalar, VariableName, doc, words
 from pytest_dlperf.files.mistakes import mistakes_of
 from pytest_dlperf.files.yamlfile import Diagnostic, YamlFile, dotted
 
@@ -62,16 +62,13 @@ class Vars(Struct, frozen=True, kw_only=True):
         Annotated[float, Meta(ge=0, le=10**6)] | None, doc("Seconds between two runs.")
     ] = None
     slurm: Annotated[SlurmKeys, doc("Options of Slurm's commands.")] = SlurmKeys()
-    container: Annotated[ContainerKeys, doc("The container that the trainer runs in.")] = (
-        ContainerKeys()
-    )
+    container: Annotated[Container, doc("The container that the trainer runs in.")] = Container()
 
 
 EVERY_SYSTEM_TAKES: Final = Vars.__struct_fields__
-_HAVE_KEYS: Final = (ENVIRONMENT, SLURM, CONTAINER)
 
 
-class Setting(Struct, frozen=True, kw_only=True):
+class Setting(Struct, frozen=True):
     """One value that is set for one system, or for all (``system`` is ``*``).
 
     ``name`` is a variable's, one of ``EVERY_SYSTEM_TAKES``, or an engine's; ``key`` is what is set
@@ -80,7 +77,7 @@ class Setting(Struct, frozen=True, kw_only=True):
 
     system: str
     name: str
-    key: str = ""
+    key: str
     value: str | tuple[str, ...]
     place: str
     path: str = ""
@@ -115,23 +112,22 @@ def _checked(setting: Setting) -> Setting:
         ValueError: No launch could use it.
     """
     name, key, value = setting.name, setting.key, setting.value
-    is_list = name == "extra_args" or (
-        key and name != ENVIRONMENT and not (name == CONTAINER and key in _SINGLE_VALUES)
-    )
-    if is_list and isinstance(value, str):
+    is_single = name == ENVIRONMENT or (name == CONTAINER and key in _SINGLE_VALUES)
+    if name == "extra_args" or (key and not is_single):
         try:
-            value = tuple(shlex.split(value))
+            value = words(value)
         except ValueError as error:
             raise ValueError(f"the arguments cannot be told apart: {error}") from error
-    if not is_list and not isinstance(value, str):
+    elif not isinstance(value, str):
         raise ValueError(f"{name} is one text, not a list")
     if "\0" in "".join(value):
         raise ValueError("the value holds a NUL, which no program can be given")
+    if name in (ENVIRONMENT, SLURM, CONTAINER) and not key:
+        raise ValueError(f"{name} has keys; write {name}.KEY=value")
     if name in EVERY_SYSTEM_TAKES:
-        keyed: object = {key: value} if key else value
-        if name in _HAVE_KEYS and not key:
-            raise ValueError(f"{name} has keys; write {name}.KEY=value")
-        for _, message in mistakes_of({name: keyed}, Vars, private=(name,)):
+        plain = value if isinstance(value, str) else [*value]
+        said = {name: {key: plain} if key else plain}
+        for _, message in mistakes_of(said, Vars, private=(name,)):
             raise ValueError(message)
     return replace(setting, value=value)
 
@@ -148,7 +144,7 @@ def parse_setting(text: str, option: str = "--dlperf-set") -> Setting:
     system, name, key, value = match.groups()
     try:
         place = f"{option} {target}"
-        return _checked(Setting(system=system, name=name, key=key or "", value=value, place=place))
+        return _checked(Setting(system, name, key or "", value, place))
     except ValueError as error:
         raise ValueError(f"{target}: {error}") from error
 
@@ -173,15 +169,8 @@ def settings_at(
     for name, keyed in values.items():
         for key, value in keyed.items() if isinstance(keyed, Mapping) else (("", keyed),):
             node = (*path, name, key) if key else (*path, name)
-            setting = Setting(
-                system=system,
-                name=name,
-                key=key,
-                value=value,
-                place=f"{file.place(node).file}:{file.place(node).line}",
-                path=dotted(node),
-            )
+            place = f"{file.place(node).file}:{file.place(node).line}"
             try:
-                yield _checked(setting)
+                yield _checked(Setting(system, name, key, value, place, dotted(node)))
             except ValueError as error:
                 file.error(node, str(error))

@@ -13,7 +13,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.container import Container, Mount, Runtime, Vendor
+from pytest_dlperf.config.container import Container, Runtime, Vendor
+from pytest_dlperf.config.parts import words
 from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.node import processes
@@ -26,6 +27,11 @@ _HANDED_ON: Final = (processes.MARKER, "PYTHONUNBUFFERED")
 _IN_FOLDER: Final = 'cd -- "$1" && shift && exec "$@"'
 _WITH_PATH: Final = 'export PYTHONPATH="$1${PYTHONPATH:+:$PYTHONPATH}"; shift; exec "$@"'
 """What a shell in the image does before the trainer's command, with a first argument of its own."""
+
+
+_DIGEST: Final = ("image", "inspect", "--format={{.Id}}")
+_Mount = tuple[str, str, bool]
+"""A file or folder of a node, where the container has it, and whether only to read."""
 
 
 class _Engine(Struct, frozen=True, kw_only=True):
@@ -164,19 +170,15 @@ def image_probe(
     Raises:
         UsageError: A path cannot be mounted, or what starts the container is unknown.
     """
-    engine = engine_of(container)
+    engine, image = engine_of(container), container.image
     mounts = _mounts(container, always, unless_said)
     return ImageProbe(
-        image=container.image,
+        image=image,
         # One device is enough to see that the runtime can give any.
-        run=(*_start(container, UNIQUE, mounts, kind=kind, device_names=("0",)), container.image),
+        run=(*_start(container, UNIQUE, mounts, kind=kind, device_names=("0",)), image),
         end=(*engine.end, UNIQUE) if engine.end else (),
-        digest=(
-            (engine.run[0], "image", "inspect", "--format={{.Id}}", container.image)
-            if engine.end
-            else ()
-        ),
-        outside=(scratch, *(mount.source for mount in mounts)),
+        digest=(engine.run[0], *_DIGEST, image) if engine.end else (),
+        outside=(scratch, *(source for source, _, _ in mounts)),
     )
 
 
@@ -201,12 +203,19 @@ def contained(  # noqa: PLR0913 - what of a node's files the container sees, by 
     arguments: Sequence[str] = command.arguments
     if command.python_path:
         arguments = ["sh", "-c", _WITH_PATH, "sh", ":".join(command.python_path), *arguments]
-    folder = command.working_directory
+    folder, log_file = command.working_directory, command.log_file
     if folder is not None:
         folder = str(Path.cwd() / folder)
         unless_said = (*unless_said, folder)
         if engine.folder is None:
             arguments = ["sh", "-c", _IN_FOLDER, "sh", folder, *arguments]
+    if log_file is not None and not log_file.startswith("/"):
+        if folder is None:
+            raise UsageError(
+                f"log.file is {log_file!r} in a folder that only the image knows; write "
+                "{scratch_directory} in front of it, or say working_directory"
+            )
+        log_file = f"{folder}/{log_file}"
     name = PurePosixPath(node.folder).name
     started = _start(
         container,
@@ -217,17 +226,18 @@ def contained(  # noqa: PLR0913 - what of a node's files the container sees, by 
         environment=(*_HANDED_ON, *command.environment),
         folder=folder,
     )
-    given = command.environment
+    environment = command.environment
     if engine.prefix is not None:
-        given = {**given, **{f"{engine.prefix}{name}": value for name, value in given.items()}}
+        inside = {f"{engine.prefix}{name}": value for name, value in environment.items()}
+        environment = {**environment, **inside}
     return replace(
         command,
         arguments=(*started, container.image, *arguments),
-        environment=given,
+        environment=environment,
         python_path=(),
         # The runtime is started anywhere.
         working_directory=None,
-        log_file=_from_outside(command.log_file, folder),
+        log_file=log_file,
         container=name,
         at_end=((*engine.end, name),) if engine.end else (),
     )
@@ -236,7 +246,7 @@ def contained(  # noqa: PLR0913 - what of a node's files the container sees, by 
 def _start(  # noqa: PLR0913 - what a container has, by name
     container: Container,
     name: str,
-    mounts: Iterable[Mount],
+    mounts: Iterable[_Mount],
     *,
     kind: str | None,
     device_names: Sequence[str],
@@ -244,12 +254,12 @@ def _start(  # noqa: PLR0913 - what a container has, by name
     folder: str | None = None,
 ) -> list[str]:
     """Give what starts a container, in front of the image and the command in it."""
-    engine = engine_of(container)
+    engine, own = engine_of(container), words(container.options)
     defaults = list(engine.defaults)
     if engine.folder and folder:
         defaults.append(engine.folder.format(folder))
-    said = {option.partition("=")[0] for option in container.options}
-    options = [*(one for one in defaults if one.partition("=")[0] not in said), *container.options]
+    said = {option.partition("=")[0] for option in own}
+    options = [*(one for one in defaults if one.partition("=")[0] not in said), *own]
     if engine.name:
         options.append(engine.name.format(name))  # behind the user's: by it the container is ended
     for device in _devices(container, kind):
@@ -261,45 +271,35 @@ def _start(  # noqa: PLR0913 - what a container has, by name
             options.append(engine.device.format(device))
     if engine.variable:
         options += map(engine.variable.format, environment)
-    for mount in mounts:
-        mode = engine.read_only if mount.read_only else ""
-        options.append(engine.mount.format(mount.source, mount.target, mode))
+    for source, target, is_read_only in mounts:
+        options.append(engine.mount.format(source, target, engine.read_only * is_read_only))
     return [*engine.run, *options]
 
 
 def _devices(container: Container, kind: str | None) -> tuple[str, ...]:
     """Give the devices of a container: without the user's word those of the host's kind."""
     if container.devices is not None:
-        return container.devices
+        return words(container.devices)
     return tuple(vendor.value for vendor in Vendor if vendor.value == kind)
 
 
 def _mounts(
     container: Container, always: Iterable[str], unless_said: Iterable[str]
-) -> tuple[Mount, ...]:
-    said = container.mounts
-    found = list(said or ())
+) -> list[_Mount]:
+    mounts: list[_Mount] = []
+    for text in words(container.mounts):
+        paths = text.removesuffix(":ro").removesuffix(":rw").split(":")
+        mounts.append((paths[0], paths[-1], text.endswith(":ro")))
     # Folders before what is in them.
-    for path in sorted((*always, *(unless_said if said is None else ()))):
+    for path in sorted((*always, *(unless_said if container.mounts is None else ()))):
         if ":" in path or "," in path:
             raise UsageError(
                 f"{path!r} cannot be seen in a container: to runtimes ':' and ',' are the ends of "
                 "paths. Rename it, or link to it"
             )
         if not any(
-            mount.source == mount.target and PurePosixPath(path).is_relative_to(mount.source)
-            for mount in found
+            source == target and PurePosixPath(path).is_relative_to(source)
+            for source, target, _ in mounts
         ):
-            found.append(Mount(source=path, target=path))
-    return tuple(found)
-
-
-def _from_outside(log_file: str | None, folder: str | None) -> str | None:
-    if log_file is None or log_file.startswith("/"):
-        return log_file
-    if folder is None:
-        raise UsageError(
-            f"log.file is {log_file!r} in a folder that only the image knows; write "
-            "{scratch_directory} in front of it, or say working_directory"
-        )
-    return f"{folder}/{log_file}"
+            mounts.append((path, path, False))
+    return mounts

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from pytest_dlperf.config.parts import words
 from pytest_dlperf.files.masking import Digests, hide, hide_variables, hide_words
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Engine
@@ -51,17 +52,10 @@ def launch_facts(launch: CaseLaunch, engine: Engine, digests: Digests) -> Launch
         options["warmup_steps"] = (str(window.warmup_steps),)
         options["measured_steps"] = (str(window.measured_steps),)
     if container is not None:
-        options["container.image"] = (container.image,)
-        options["container.options"] = container.options
-        if container.runtime is not None:
-            options["container.runtime"] = (container.runtime.value,)
-        if container.devices is not None:
-            options["container.devices"] = container.devices
-        if container.mounts is not None:
-            options["container.mounts"] = tuple(
-                f"{mount.source}:{mount.target}{':ro' * mount.read_only}"
-                for mount in container.mounts
-            )
+        runtime = () if container.runtime is None else (container.runtime.value,)
+        options["container.image"], options["container.runtime"] = (container.image,), runtime
+        for key in ("mounts", "devices", "options"):
+            options[f"container.{key}"] = words(getattr(container, key))
     folder = command.working_directory
     said = {name: " ".join(hide_words([*map(general, v)])) for name, v in options.items() if v}
     return LaunchFacts(
