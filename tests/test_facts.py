@@ -93,7 +93,7 @@ def test_each_verdict_says_what_has_become_of_the_number():
             # What was broken before it was measured has no difference, whatever was accepted.
             Judgement(metric=make.THROUGHPUT, verdict=Verdict.FAILED, accepted=1000.0),
             replace(worse, recorded=True),
-            replace(worse, excused=True),
+            replace(worse, expected="#812"),
         )
     }
     assert said == {

@@ -1,4 +1,4 @@
-"""The steps of a verdict after its decision: control arm, acceptance, withdrawal, excuse."""
+"""The steps of a verdict after its decision: control arm, acceptance, withdrawal."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -28,9 +28,9 @@ from pytest_dlperf.gate.accepting import (
 from pytest_dlperf.gate.control import ControlRuns
 from pytest_dlperf.gate.inputs import GateInput
 from pytest_dlperf.gate.terms import Terms
-from pytest_dlperf.gate.verdicts import decide, excuse, run_gate
+from pytest_dlperf.gate.verdicts import decide, run_gate
 from pytest_dlperf.model.baseline import AcceptedSession, Loss, Spread
-from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better
 
 TERMS = Terms(tolerance_percent=5.0)
@@ -145,16 +145,6 @@ def test_what_could_not_be_written_is_withdrawn():
     assert withdrawn.reason
     never = judged(1000, accepted(EVEN), UPDATE)
     assert withdraw(never) == never
-
-
-def test_only_a_failure_is_excused():
-    verdicts = {
-        verdict: excuse(Judgement(metric=METRIC, verdict=verdict)).excused
-        for verdict in (Verdict.REGRESSED, Verdict.FAILED, Verdict.PASS, Verdict.SKIPPED)
-    }
-    assert verdicts == {
-        Verdict.REGRESSED: True, Verdict.FAILED: True, Verdict.PASS: False, Verdict.SKIPPED: False,
-    }  # fmt: skip
 
 
 def test_what_it_takes_to_accept_runs_that_scatter_is_told():

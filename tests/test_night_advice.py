@@ -4,7 +4,7 @@ import pytest
 import results_makers as make
 from explained import DELAY, SINCE_TUESDAY, TORCH, explained, moved_case
 from msgspec.structs import replace
-from told_sessions import NOTED, case_id, passing
+from told_sessions import case_id, passing
 
 from pytest_dlperf.model.commits import SUITE, Commit, CommitRange
 from pytest_dlperf.model.judgement import (
@@ -76,7 +76,6 @@ def refused(why, remedy=None):
           "nothing recorded came with it")),
         (lost(DELAY, found=FoundCulprit(said="the delay, 99 % sure")),
          "act on what bisect has found"),
-        (moved_case(case_id(1), -9.9, NOTED), "nothing new: all of it is known"),
         (moved_case(case_id(1), -9.9, None), ""),
         (moved_case(case_id(1), -0.9, SINCE_TUESDAY, Verdict.INCONCLUSIVE),
          "measure it again with more runs: --dlperf-repeats N"),
@@ -140,15 +139,6 @@ def test_hosts_are_innocent_where_another_case_lost_as_much_without_them(other, 
     also = moved_case(case_id(2), -9.8, replace(SINCE_TUESDAY, differences=other))
     found = session_report(make.session(lost(NEW_TORCH, HOSTS), also))
     assert str(found.advice) == f"to do: {advice}"
-
-
-def test_what_is_new_is_acted_on_before_what_is_known():
-    worse = moved_case(case_id(2), -20.0, NOTED)
-    advice = session_report(make.session(worse, lost(DELAY))).advice
-    assert str(advice) == (
-        "to do: look first at --step-delay-ms: it came with the loss, nothing else "
-        f"(in {case_id(1)})"
-    )
 
 
 def test_a_session_in_order_asks_for_nothing():

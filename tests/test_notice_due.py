@@ -114,7 +114,7 @@ def test_drift_is_told_in_every_notice_and_page(tmp_path):
 def test_a_failure_that_was_announced_is_no_change(tmp_path):
     file = tmp_path / "history.sqlite3"
     [judgement] = lost(9).judgements.values()
-    results = of(make.with_judgement(lost(9), replace(judgement, excused=True)))
+    results = of(make.with_judgement(lost(9), replace(judgement, expected="#812")))
     with History.open(file) as history:
         history.add(session(1, [lost(0)]))
         history.add(results)

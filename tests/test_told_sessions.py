@@ -52,7 +52,7 @@ def test_every_kind_of_finding_reaches_every_form(form):
     known = night.results.cases[0].metrics()["throughput"]
     brief = [fact for fact in facts(known, night.results.started) if fact.weight is Weight.BRIEF]
     assert {fact.label for fact in brief} >= {
-        "since", "red since", "last good", "noted", "probes", "found", "differs", "commits"
+        "since", "red since", "last good", "probes", "found", "differs", "commits"
     }  # fmt: skip
     assert known.explanation is EVERYTHING
     for fact in brief:

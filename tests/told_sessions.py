@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import date
 from typing import TYPE_CHECKING, Final
 
 import results_makers as make
@@ -22,7 +21,6 @@ from pytest_dlperf.model.judgement import (
     DifferenceKind,
     Explanation,
     FoundCulprit,
-    Note,
     PastSession,
     Verdict,
 )
@@ -38,10 +36,6 @@ if TYPE_CHECKING:
     from pytest_dlperf.model.results import CaseResult, Results
     from pytest_dlperf.report.session import SessionReport
 
-NOTED: Final = replace(
-    SINCE_TUESDAY,
-    note=Note(text="known, #812", until=date(2026, 12, 1), at=make.STARTED, by="ana"),
-)
 NOW: Final = PastSession(at=make.STARTED, commit="2b3c4d5e6f70")
 RUN: Final = "https://ci.example/18"
 ENVIRONMENT: Final = {"host": "pc", "python": "3.11.7", "commit": "2b3c4d5e6f70", "ci_run": RUN}
@@ -74,7 +68,6 @@ EVERYTHING: Final = replace(
             compare="https://git.example/9f8e...1a2b",
         ),
     ),
-    note=Note(text="known, #812", until=date(2026, 12, 1), at=MONDAY.at, by="Ana"),
     found=FoundCulprit("3f2a91c, 99 % sure, 11 runs", {"commit": "3f2a91c: Fuse the norms"}),
     companions=(
         Companion(
@@ -97,6 +90,11 @@ def passing(count: int) -> list[CaseResult]:
 
 def failing(batch: int, verdict: Verdict, reason: str, why: Explanation | None) -> CaseResult:
     return explained(make.unmeasured_case(case_id(batch), verdict, reason), why)
+
+
+def expected(result: CaseResult, why: str) -> CaseResult:
+    judgements = {name: replace(one, expected=why) for name, one in result.judgements.items()}
+    return replace(result, judgements=judgements)
 
 
 def red() -> Results:
@@ -122,6 +120,7 @@ def red() -> Results:
         failing(8, Verdict.NO_BASELINE, "", None),
         moved_case(case_id(9), 9.9, None, Verdict.IMPROVED),
         moved_case(case_id(10), -3.0, None, Verdict.ENVIRONMENT_SHIFT),
+        expected(moved_case(case_id(12), -7.0), "the new fabric, #812, until 2026-12-01"),
         make.unmeasured_case(case_id(11), Verdict.SKIPPED, "needs 4 hosts, there are 2"),
         *(explained(one, Explanation(red_since=MONDAY)) for one in passing(1)),
         *passing(3)[1:],

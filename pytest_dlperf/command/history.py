@@ -25,7 +25,6 @@ from pytest_dlperf.command.shell import (
     path_argument,
     text_argument,
 )
-from pytest_dlperf.command.triage import add_note_arguments, note
 from pytest_dlperf.config.values import OptionText, history
 from pytest_dlperf.history.case_history import history_of
 from pytest_dlperf.history.nights import (
@@ -37,12 +36,11 @@ from pytest_dlperf.history.nights import (
 )
 from pytest_dlperf.history.series import CaseHistory, Point, Series
 from pytest_dlperf.history.store import History, HistoryError
-from pytest_dlperf.history.triage import note_on
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.numbers import counted
-from pytest_dlperf.report import printing, trends, words
+from pytest_dlperf.report import printing, trends
 from pytest_dlperf.report.printing import wrapped
 from pytest_dlperf.results.file import ResultsFileError, read_results
 
@@ -100,16 +98,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="fail (exit code 1) if no whole session of a shown cluster has ended within 26h, 90m "
         "or 2d",
     )
-    noting = actions.add_parser(
-        "note",
-        help="note a fault as known until a day",
-        description="Note of a fault that it is known: failures, pages and notices show it with "
-        "your name, and no notice is sent. Verdict and exit code stay. From the day of "
-        "--until on it is told again.",
-        epilog=PYTEST_ARGUMENTS,
-        allow_abbrev=False,
-    )
-    add_note_arguments(noting)
     exporting = actions.add_parser(
         "export",
         help="write the measurements of all nights for other programs",
@@ -119,7 +107,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         allow_abbrev=False,
     )
     add_export_arguments(exporting)
-    for action in (importing, showing, noting, exporting):
+    for action in (importing, showing, exporting):
         action.add_argument(
             "--history",
             type=file_argument,
@@ -131,11 +119,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the action and return the exit code."""
-    of_existing = {"note": note, "export": export}
-    if options.history_command in of_existing:
-        return of_existing[options.history_command](options, _existing(options))
-    actions = {"import": _import, "show": _show}
-    return actions[options.history_command](options)
+    if options.history_command == "export":
+        return export(options, _existing(options))
+    return _import(options) if options.history_command == "import" else _show(options)
 
 
 def _existing(options: Namespace) -> Path:
@@ -234,7 +220,6 @@ def _show(options: Namespace) -> int:
                 title = f"{series.metric}, cluster {series.cluster} ({series.estimator})"
                 style.show([style(printing.printable(title), "bold")])
             style.show(_case_lines(known, style, commit_of=partial(_commit_of, database)))
-            style.show(_note_lines(database, series, style))
         if options.within is None:
             return FINE
         since = datetime.now().astimezone() - timedelta(seconds=options.within)
@@ -298,14 +283,6 @@ def _case_lines(
     noise = trends.noise(known)
     if noise is not None:
         yield f"  {noise}"
-
-
-def _note_lines(database: History, series: Series, style: Style) -> Iterator[str]:
-    found = note_on(database, cluster=series.cluster, case_id=series.case_id, metric=series.metric)
-    if found is not None:
-        now = datetime.now().astimezone().isoformat(timespec="seconds")
-        text = f"noted {words.noted(found, now)}"
-        yield from (f"  {line}" for line in wrapped(text, style.width - 2))
 
 
 def _duration(text: str) -> float:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from datetime import date
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Final
@@ -19,6 +21,7 @@ from pytest_dlperf.config.settings import Setting, Vars, settings_of
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import YamlFile, load
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import MACHINE_FACTS, Estimator
 
 CLUSTER_FILE: Final = "cluster.yaml"
@@ -73,6 +76,26 @@ class Kubernetes(Part, frozen=True, kw_only=True):
     device: Annotated[Text, doc("The resource that a device is.")] = "nvidia.com/gpu"
 
 
+class Expected(Part, frozen=True, kw_only=True):
+    """A failure that is known, until a day."""
+
+    cases: Annotated[Text, doc("Ids of cases, in which * stands for anything.")]
+    metric: Annotated[Text | None, doc("The metric that fails; default: any.")] = None
+    verdict: Annotated[Verdict | None, doc("As what it fails; default: any verdict.")] = None
+    until: Annotated[date, doc("From this day on it fails its test again.")]
+    reason: Annotated[Text, doc("Why it fails, such as the issue. Reports say it.")]
+
+    def why(self, case_id: str, judgement: Judgement, day: date) -> str | None:
+        """Say why a judgement was expected to fail on a day; ``None`` where it was not."""
+        is_meant = (
+            day < self.until
+            and fnmatchcase(case_id, self.cases)
+            and self.metric in (None, judgement.metric.name, judgement.metric.family)
+            and self.verdict in (None, judgement.verdict)
+        )
+        return f"{self.reason}, until {self.until}" if is_meant else None
+
+
 class _Machines(Part, frozen=True, kw_only=True):
     """What a cluster's file says of its machines."""
 
@@ -103,6 +126,10 @@ class _Machines(Part, frozen=True, kw_only=True):
     kubernetes: Annotated[
         Kubernetes, doc("Where --dlperf-launcher kubernetes submits runs, and how.")
     ] = Kubernetes()
+    expect: Annotated[
+        tuple[Expected, ...],
+        doc("Failures that are known: until a day they are reported, and fail no test."),
+    ] = ()
     peak_tflops: Annotated[
         dict[Precision, Peak],
         doc("Peak of one device in TFLOP/s, by precision, for mfu; default: published ones."),

@@ -1,4 +1,4 @@
-"""From measurements to a verdict: decide, confirm, accept, excuse.
+"""From measurements to a verdict: decide, confirm, accept.
 
 Each step takes frozen values and returns a judgement; none changes one. ``run_gate`` does the
 first three. Whether a failure was expected is known only when the test has ended.
@@ -143,11 +143,6 @@ def plausible(decision: Decision, measured: float, baseline: Baseline, metric: M
         "the program begun to print another unit? --dlperf-update-baselines accepts a real gain"
     )
     return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=reason)
-
-
-def excuse(judgement: Judgement) -> Judgement:
-    """Excuse a judgement that fails a test which was expected to fail (``xfail``)."""
-    return replace(judgement, excused=judgement.fails(strict=False))
 
 
 def _judge_unsound_runs(measurement: Measurement, base: Metric, metric: Metric) -> Judgement | None:

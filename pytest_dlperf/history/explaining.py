@@ -32,7 +32,6 @@ from pytest_dlperf.history.nights import (
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import GREEN, JudgedSession, Point, Series
 from pytest_dlperf.history.store import History
-from pytest_dlperf.history.triage import note_on
 from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.commits import SUITE, Checkout, CommitRange, commits_between
 from pytest_dlperf.model.differences import compared, compared_acceptance, differences_of
@@ -92,8 +91,7 @@ class _Change(NamedTuple):
 def explain(history: History | None, subject: Subject, tonight: Tonight) -> Explanation | None:
     """Explain a judgement by the history; without one, by the accepted number alone.
 
-    ``None`` where there is nothing to explain, or nothing known. What people have noted of a fault
-    is part of it.
+    ``None`` where there is nothing to explain, or nothing known.
 
     Raises:
         HistoryError: The history cannot be read.
@@ -104,7 +102,7 @@ def explain(history: History | None, subject: Subject, tonight: Tonight) -> Expl
     if verdict is Verdict.PASS:
         return search.recovery()
     explained = verdict.is_change or verdict.has_no_number
-    return search.noted(search.explanation() if explained else None)
+    return search.explanation() if explained else None
 
 
 class _Search:
@@ -126,22 +124,6 @@ class _Search:
         if change.last_good is None and change.since is None:
             return None
         return self._describe(change)
-
-    def noted(self, found: Explanation | None) -> Explanation | None:
-        """Add the last note on the fault; one that holds no longer where it is of this fault."""
-        series, history = self._series, self._history
-        if history is None or self._judgement.passes(strict=True):
-            return found
-        note = note_on(
-            history, cluster=series.cluster, case_id=series.case_id, metric=series.metric
-        )
-        if note is None:
-            return found
-        since = found.since if found is not None else None
-        is_of_this_fault = since is None or seconds_of(since.at) <= seconds_of(note.at)
-        if not (note.holds(self._now.day) or is_of_this_fault):
-            return found
-        return replace(found or Explanation(), note=note)
 
     def recovery(self) -> Explanation | None:
         """Tell since when a number was red that passes again; ``None`` where it was not."""

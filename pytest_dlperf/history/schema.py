@@ -106,21 +106,6 @@ TABLES: Final = (
     )
     """,
     "CREATE INDEX nights_of_a_metric ON measurements (case_id, metric, began)",
-    # What people have noted of faults that are known; of a case and metric the last row counts.
-    # ``metric`` is null for all metrics; ``text`` and ``until`` are, where a note was removed.
-    """
-    CREATE TABLE notes (
-        id INTEGER PRIMARY KEY,
-        cluster TEXT NOT NULL,
-        case_id INTEGER NOT NULL REFERENCES cases,
-        metric TEXT,
-        text TEXT,
-        until TEXT,
-        made_by TEXT,
-        made_at TEXT NOT NULL
-    )
-    """,
-    "CREATE INDEX notes_of_a_case ON notes (case_id)",
 )
 
 _MAGIC: Final = b"SQLite format 3\x00"

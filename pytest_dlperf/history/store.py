@@ -177,16 +177,6 @@ class History(AbstractContextManager["History"]):
         """Insert a row and return its id."""
         return self._connection.execute(_insertion(table, tuple(row)), row).lastrowid or 0
 
-    def add_notes(self, case_ids: Iterable[str], row: Row) -> None:
-        """Store the same note on cases, all or none.
-
-        Raises:
-            HistoryError: The database cannot be written.
-        """
-        with named_errors(self.file), transaction(self._connection):
-            for case_id in case_ids:
-                self._insert("notes", {"case_id": self._case_id(Case.from_id(case_id)), **row})
-
     # ------------------------------------------------------------------------ reading
 
     def tuples(self, query: str, form: type[T], values: Row | None = None) -> list[T]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date
 from enum import Flag, StrEnum, auto
 from typing import Self
 
@@ -52,7 +51,7 @@ class Verdict(StrEnum):
     NOT_MEASURED = "not measured"
     SKIPPED = "skipped", _Is.NUMBERLESS
     EXPECTED = "expected"
-    """It failed, and its test had announced that."""
+    """It failed, as its test or the cluster's file had announced."""
     ACCEPTED = "accepted", _Is.GOOD
     """Its new number takes the place of the old one."""
     RECORDED = "recorded", _Is.GOOD
@@ -142,8 +141,8 @@ class Judgement(Struct, frozen=True, kw_only=True):
     """Why a number that was to be accepted is not."""
     remedy: str | None = None
     """What it takes to accept it."""
-    excused: bool = False
-    """Whether the test was expected to fail, and did."""
+    expected: str | None = None
+    """Why it was expected to fail as it did; ``None`` where it was not."""
 
     @property
     def loss_percent(self) -> float | None:
@@ -158,7 +157,7 @@ class Judgement(Struct, frozen=True, kw_only=True):
         """What became of it: what is accepted is nothing to worry about any more."""
         if self.recorded:
             return Verdict.RECORDED if self.verdict is Verdict.PASS else Verdict.ACCEPTED
-        return Verdict.EXPECTED if self.excused else self.verdict
+        return Verdict.EXPECTED if self.expected is not None else self.verdict
 
     def passes(self, *, strict: bool) -> bool:
         """Whether the test passes. A number that becomes the accepted one does."""
@@ -231,23 +230,6 @@ class Difference(Struct, frozen=True, kw_only=True):
         return self.kind is DifferenceKind.COMMIT and self.name == SUITE
 
 
-class Note(Struct, frozen=True, kw_only=True):
-    """What a person has noted of a fault that is known. It changes no verdict."""
-
-    text: str
-    """In the person's words."""
-    until: date
-    """From this day on it holds no longer."""
-    at: str
-    """When it was made, ISO 8601 with its zone."""
-    by: str | None = None
-    """Who made it, if known."""
-
-    def holds(self, day: date) -> bool:
-        """Whether it holds on a day."""
-        return day < self.until
-
-
 class FoundCulprit(Struct, frozen=True):
     """What `bisect` has found of a number that changed, in words."""
 
@@ -301,8 +283,6 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """What differs, the most suspicious first."""
     commits: tuple[CommitRange, ...] = ()
     """The commits that came with it, of each checkout whose commit did."""
-    note: Note | None = None
-    """The last note on the fault, also where it holds no longer."""
     found: FoundCulprit | None = None
     """What `pytest-dlperf bisect` has found since then."""
     companions: tuple[Companion, ...] = ()

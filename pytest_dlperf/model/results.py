@@ -177,9 +177,10 @@ def with_worse_judgement(
 
 
 def _severity(judgement: Judgement) -> tuple[int, bool]:
-    """Sort key, the worst first: an excused failure counts as skipped."""
-    verdict = Verdict.SKIPPED if judgement.excused else judgement.verdict
-    return verdict.rank, judgement.excused
+    """Sort key, the worst first: an expected failure counts as skipped."""
+    is_expected = judgement.expected is not None
+    verdict = Verdict.SKIPPED if is_expected else judgement.verdict
+    return verdict.rank, is_expected
 
 
 # ------------------------------------------------------------------------------- sessions

@@ -78,7 +78,7 @@ def _below(entry: Entry) -> Iterator[Text]:
 
 def _quiet(session: SessionReport) -> Iterator[Text]:
     """Yield a line for each thing that needs no action."""
-    for entries in (session.shifts, session.gains):
+    for entries in (session.shifts, session.expected, session.gains):
         for entry in entries[:CASES_NAMED]:
             yield join("; ", [entry.title, *entry.causes[:1]])
         if left := sum(len(entry.case_ids) for entry in entries[CASES_NAMED:]):

@@ -8,17 +8,16 @@ from typing import Final, TypeAlias
 
 from pytest_dlperf.config.values import NotifyOn
 from pytest_dlperf.history.rows import seconds_of
-from pytest_dlperf.history.series import Time
 from pytest_dlperf.history.store import History, HistoryError
-from pytest_dlperf.model.judgement import Note, Verdict
-from pytest_dlperf.model.results import Results, day_of
+from pytest_dlperf.model.judgement import Verdict
+from pytest_dlperf.model.results import Results
 from pytest_dlperf.report.session import is_red
 
 Failing: TypeAlias = set[tuple[str, str, str]]
 """Cases, metrics and verdicts."""
 
 _LAST: Final = """
-    SELECT started, name, metric, verdict
+    SELECT name, metric, verdict
     FROM measurements
     JOIN sessions ON sessions.id = measurements.session_id
     JOIN cases ON cases.id = measurements.case_id
@@ -35,7 +34,7 @@ def is_due(results: Results, when: NotifyOn, history_file: Path | None, *, is_ba
     """Tell whether a session is one of those that are asked for.
 
     ``is_bad``: something else than its results made it fail. Where no history can be read, a change
-    is a red session. A fault with a note that holds is known.
+    is a red session.
     """
     if when is NotifyOn.ALWAYS:
         return True
@@ -57,15 +56,12 @@ def is_due(results: Results, when: NotifyOn, history_file: Path | None, *, is_ba
 
 
 def _failing(results: Results) -> Iterator[tuple[str, str, str]]:
-    """Yield what fails, without known faults."""
-    notes, strict = _notes(results), results.strict
+    """Yield what fails, but for what was expected to."""
+    strict = results.strict
     for result in results.cases:
         bad = [one for one in result.judgements.values() if one.status.fails(strict=strict)]
         for judgement in bad:
-            name = judgement.metric.name
-            note = notes.get((result.case.id, name))
-            if note is None or not note.holds(day_of(results.started, results.started)):
-                yield result.case.id, name, judgement.verdict.value
+            yield result.case.id, judgement.metric.name, judgement.verdict.value
         if result.status.fails(strict=strict) and not (bad and result.is_whole):
             yield result.case.id, "", result.status.value
 
@@ -73,8 +69,7 @@ def _failing(results: Results) -> Iterator[tuple[str, str, str]]:
 def _is_change(history: History, results: Results, failing: Failing) -> bool:
     """Tell whether other cases, metrics or verdicts fail than in the last session.
 
-    Of that only what this session judges counts, and of both what is neither known nor expected to
-    fail.
+    Of that only what this session judges, and does not expect to fail, counts.
     """
     values = {
         "began": seconds_of(results.started),
@@ -82,32 +77,18 @@ def _is_change(history: History, results: Results, failing: Failing) -> bool:
         "estimator": results.estimator.value,
         "session": results.session,
     }
-    notes = _notes(results)
     judged = {
         (result.case.id, name)
         for result in results.cases
         for name, judgement in result.judgements.items()
-        if not judgement.excused
+        if judgement.expected is None
     }
     before = set()
-    for started, case_id, name, verdict in history.tuples(
-        _LAST, tuple[Time, str, str, str], values
-    ):
-        note, days = notes.get((case_id, name)), (started, results.started)
-        is_known = note is not None and any(note.holds(day_of(day, started)) for day in days)
+    for case_id, name, verdict in history.tuples(_LAST, tuple[str, str, str], values):
         fails = Verdict(verdict).fails(strict=results.strict)
-        if fails and not is_known and (case_id, name) in judged:
+        if fails and (case_id, name) in judged:
             before.add((case_id, name, verdict))
     # What was skipped on every night is in no history.
     known = {name for (name,) in history.tuples(_CASES, tuple[str])}
     skipped = Verdict.SKIPPED.value
     return before != {one for one in failing if one[0] in known or one[2] != skipped}
-
-
-def _notes(results: Results) -> dict[tuple[str, str], Note]:
-    return {
-        (result.case.id, name): explanation.note
-        for result in results.cases
-        for name, explanation in result.explanations.items()
-        if explanation.note is not None
-    }

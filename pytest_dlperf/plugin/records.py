@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, final
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.culprit.journal import found_since
 from pytest_dlperf.files.ci import ci_run_page
-from pytest_dlperf.gate.verdicts import GateResult, excuse
+from pytest_dlperf.gate.verdicts import GateResult
 from pytest_dlperf.history.companions import weighed
 from pytest_dlperf.history.explaining import Subject, Tonight, explain
 from pytest_dlperf.history.nights import red_before
@@ -82,9 +82,16 @@ def failed(result: CaseResult, metric: Metric, reason: str) -> CaseResult:
     return replace(result, judgements=judgements)
 
 
-def excused(result: CaseResult) -> CaseResult:
-    """Say that the test was expected to fail."""
-    judgements = {name: excuse(judgement) for name, judgement in result.judgements.items()}
+def excused(
+    result: CaseResult, why_expected: Callable[[Judgement], str | None], *, strict: bool
+) -> CaseResult:
+    """Say of each judgement that fails its test why that was expected, where it was."""
+    judgements = {
+        name: replace(judgement, expected=why_expected(judgement))
+        if judgement.status.fails(strict=strict)
+        else judgement
+        for name, judgement in result.judgements.items()
+    }
     return replace(result, judgements=judgements)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
+from datetime import date
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -165,13 +166,32 @@ class Reporting:
         )
         if failure is not None:
             report.longrepr = self._failure(result, metric.name, failure)
-        # A failure that was announced is no surprise, but strict mode takes no announcements.
-        if hasattr(report, "wasxfail") and not self._settings.strict:
-            result = excused(result)
+        result = self._excused(result, report)
         note(item, result)
         item.stash[_REPORTED] = result
         report.dlperf = (result, metric.name)  # type: ignore[attr-defined]
         return report
+
+    def _excused(self, result: CaseResult, report: pytest.TestReport) -> CaseResult:
+        """Excuse failures that were announced: by ``xfail``, or in the cluster's file."""
+        strict, day = self._settings.strict, date.fromisoformat(self._start.at[:10])
+        announced = getattr(report, "wasxfail", None)
+        if announced is not None:  # strict mode takes no announcements of tests
+            return result if strict else excused(result, lambda _: announced, strict=False)
+        if not report.failed:
+            return result
+        expects = self._suite.cluster.expect
+
+        def why_expected(judgement: Judgement) -> str | None:
+            whys = (one.why(result.case.id, judgement, day) for one in expects)
+            return next(filter(None, whys), None)
+
+        result = excused(result, why_expected, strict=strict)
+        whys = [judgement.expected for judgement in result.judgements.values()]
+        if any(whys) and not any(j.status.fails(strict=strict) for j in result.judgements.values()):
+            report.outcome = "skipped"
+            report.wasxfail = "; ".join(filter(None, whys))
+        return result
 
     def _failure(self, known: CaseResult, metric: str, failure: BaseException | str) -> str:
         """Write the message of a failed test: of its verdict, or of its own failure."""

@@ -41,12 +41,12 @@ def advice_of(results: Results, bad: Sequence[Entry], gains: Sequence[Entry]) ->
     if hosts:
         # No host that is out of use makes the others slower.
         losses = [entry for entry in bad if entry.status is Verdict.REGRESSED]
-        loss = _of_entries(losses, results.started, more=len(bad) > 1)
+        loss = _of_entries(losses, more=len(bad) > 1)
         others = phrase(" and {} more", len(hosts) - 1) if len(hosts) > 1 else NOTHING
         then = phrase("; then {}", loss) if loss else NOTHING
         found = phrase("look first at host {}{}{}", code(hosts[0]), others, then)
     elif bad:
-        found = _of_entries(bad, results.started)
+        found = _of_entries(bad)
     elif gains:
         found = phrase("accept the gain, or a later loss of as much passes: {}", code(ACCEPT))
     else:
@@ -54,9 +54,9 @@ def advice_of(results: Results, bad: Sequence[Entry], gains: Sequence[Entry]) ->
     return phrase("{}: {}", strong("to do"), found) if found else NOTHING
 
 
-def _of_entries(entries: Sequence[Entry], tonight: str, *, more: bool = False) -> Text:
+def _of_entries(entries: Sequence[Entry], *, more: bool = False) -> Text:
     """Say what to do of the first of which that can be said, and which it is of several."""
-    told = ((_of_entry(entry, tonight), entry) for entry in entries)
+    told = ((_of_entry(entry), entry) for entry in entries)
     found, entry = next(filter(itemgetter(0), told), (NOTHING, None))
     if entry is None or not (more or len(entries) > 1):
         return found
@@ -64,10 +64,8 @@ def _of_entries(entries: Sequence[Entry], tonight: str, *, more: bool = False) -
     return phrase("{} (in {})", found, cases_named(ids, 1))
 
 
-def _of_entry(entry: Entry, tonight: str) -> Text:
+def _of_entry(entry: Entry) -> Text:
     explanation, status = entry.explanation, entry.status
-    if words.is_known(explanation, tonight):
-        return phrase("nothing new: all of it is known")
     if status in _BY_STATUS:
         judgement, option = entry.judgement, _OPTIONS.get(status)
         if judgement is not None and judgement.refused is not None:

@@ -34,9 +34,9 @@ CASES_NAMED: Final = 3
 TEXTS_SHOWN: Final = 3
 """Texts of a fact that an entry tells: by so many differences without the first, cases are told
 apart."""
-AGES: Final = ("new tonight", "not known since when", "since earlier nights", "known")
+AGES: Final = ("new tonight", "not known since when", "since earlier nights")
 """Ages of what is bad, in the order in which it is told."""
-_TONIGHT, UNDATED, _EARLIER, _KNOWN = range(len(AGES))
+_TONIGHT, UNDATED, _EARLIER = range(len(AGES))
 
 
 class Entry(Struct, frozen=True, dict=True):
@@ -77,8 +77,6 @@ class Entry(Struct, frozen=True, dict=True):
     def age(self) -> int:
         """Its place in ``AGES``."""
         explanation = self.explanation
-        if words.is_known(explanation, self.tonight):
-            return _KNOWN
         if explanation is None or explanation.since is None:
             return UNDATED
         return _TONIGHT if words.is_new(explanation, self.tonight) else _EARLIER
@@ -146,9 +144,12 @@ class Entry(Struct, frozen=True, dict=True):
 
     @property
     def causes(self) -> tuple[Text, ...]:
-        """What `bisect` has found, or else the suspects."""
+        """Why it was expected, or what `bisect` has found, or else the suspects."""
         by_label = {fact.label: fact.texts for fact in self.facts}
-        return by_label.get("found") or (*by_label.get("differs", ()), *by_label.get("commits", ()))
+        for label in ("expected", "found"):
+            if label in by_label:
+                return by_label[label]
+        return (*by_label.get("differs", ()), *by_label.get("commits", ()))
 
     def _of_some(self, text: Text, ids: Sequence[str]) -> Text:
         return phrase("{} ({} of {})", text, len(ids), len(self.cases)) if ids[1:] else NOTHING
@@ -226,7 +227,7 @@ def _cause(result: CaseResult, tonight: str) -> tuple[object, ...]:
         # How far a number has moved is told; what has not has its reason.
         None if words.moved(judgement) else alike(printing.in_short(reason), result),
         *(_nights(explanation, tonight) if explanation else ()),
-        explanation and explanation.note,
+        judgement.expected,
         explanation and explanation.found and explanation.found.said,
         explanation and tuple(one.resource for one in explanation.companions if one.is_blamed),
         _suspects(explanation),

@@ -61,7 +61,10 @@ def facts(known: MetricResult, tonight: str, *, case_id: str = "") -> Iterator[F
         Fact("reference", (_reference(known),), Weight.USUAL),
     ]
     if judgement is not None:
-        found.append(Fact("reason", (_reason(judgement, case_id),)))
+        found += [
+            Fact("reason", (_reason(judgement, case_id),)),
+            Fact("expected", (phrase("{}", printing.reason(judgement.expected or "")),)),
+        ]
     if explanation is not None:
         found += (Fact(label, (text,)) for label, text in words.onset(explanation, tonight))
         differences = (words.difference_text(it, judgement) for it in explanation.differences)

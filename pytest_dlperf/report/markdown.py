@@ -114,7 +114,12 @@ def _size(text: str) -> int:
 
 def _head(session: SessionReport) -> str:
     results, said = session.told, rendered(session.sentence)
-    facts = [*session.facts, *(entry.title for entry in (*session.shifts, *session.gains))]
+    facts = [
+        *session.facts,
+        *(entry.title for entry in session.shifts),
+        *map(_in_short, session.expected),
+        *(entry.title for entry in session.gains),
+    ]
     blocks = (
         f"# dlperf: cluster {inline(results.cluster)}",
         f"**{said[:1].upper()}{said[1:]}.**",

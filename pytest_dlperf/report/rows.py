@@ -151,7 +151,7 @@ def _in_family(known: Mapping[str, MetricResult], name: str) -> tuple[bool, floa
 def has_failure(result: CaseResult, row: Row, *, strict: bool) -> bool:
     """Tell whether a test of a row's metric has failed, and its message says what is wrong."""
     judgement = result.judgements.get(row.metric)
-    return judgement is not None and judgement.fails(strict=strict) and not judgement.excused
+    return judgement is not None and judgement.status.fails(strict=strict)
 
 
 def _row(result: CaseResult, name: str, verdict: str, status: Verdict) -> Row:

@@ -121,9 +121,6 @@ def _moved(status: Verdict, members: Sequence[CaseResult], tonight: str) -> Text
     is_loss = status is Verdict.REGRESSED
     better, worse = ("faster", "slower") if is_time else ("better", "worse")
     said = phrase("got {}{}", word(worse if is_loss else better), _age(known, tonight))
-    holding = sum(words.is_known(one.explanation, tonight) for one in known)
-    if holding:
-        said = phrase("{}, {} of them known", said, holding)
     sizes = [one.judgement for one in known if lost(one.judgement) is not None]
     if not sizes:
         return said

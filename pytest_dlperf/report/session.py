@@ -94,6 +94,11 @@ class SessionReport(Struct, frozen=True, dict=True):
         return self._of_status(Verdict.ENVIRONMENT_SHIFT)
 
     @cached_property
+    def expected(self) -> tuple[Entry, ...]:
+        """What failed as was announced."""
+        return self._of_status(Verdict.EXPECTED)
+
+    @cached_property
     def gains(self) -> tuple[Entry, ...]:
         """What is better than the accepted numbers."""
         return self._of_status(Verdict.IMPROVED)
@@ -135,6 +140,8 @@ class SessionReport(Struct, frozen=True, dict=True):
             yield title, tuple(entry for entry in self.bad if entry.age == age)
         if self.shifts:
             yield "worse, and so is the accepted software", self.shifts
+        if self.expected:
+            yield "expected", self.expected
         if self.gains:
             yield "gains", self.gains
 

@@ -21,7 +21,6 @@ from pytest_dlperf.model.judgement import (
     DifferenceKind,
     Explanation,
     Judgement,
-    Note,
     PastSession,
     Verdict,
 )
@@ -81,7 +80,7 @@ def subject(
     """
     status, verdict = judgement.status, judgement.verdict.value
     parts = (verdict, moved(judgement, *others), since_words(explanation, tonight))
-    said = " ".join(filter(None, parts)) + ", known" * is_known(explanation, tonight)
+    said = " ".join(filter(None, parts))
     if status is Verdict.IMPROVED:
         said += ", not accepted"
     elif status.value != verdict:
@@ -161,7 +160,7 @@ def _day(at: str, tonight: str) -> date | None:
 
 
 def onset(explanation: Explanation, tonight: str) -> Iterator[tuple[str, Text]]:
-    """Yield since when a number is as it is, when it was good, and what is noted, by labels."""
+    """Yield since when a number is as it is, and when it was good, by labels."""
     since, good = explanation.since, explanation.last_good
     if since is not None:
         yield "since", _since(since, explanation, tonight)
@@ -175,29 +174,11 @@ def onset(explanation: Explanation, tonight: str) -> Iterator[tuple[str, Text]]:
         yield "last good", join(", ", [_good(good.at, tonight), commit, ago])
     elif since is not None:
         yield "last good", phrase("no night is known")
-    if explanation.note is not None:
-        yield "noted", noted(explanation.note, tonight)
 
 
 def was_red(night: PastSession, tonight: str) -> Text:
     """Say since which night a number had been red before."""
     return phrase("was red since {}", word(dated(night.at, tonight)))
-
-
-def is_known(explanation: Explanation | None, tonight: str) -> bool:
-    """Whether a note on the fault holds tonight."""
-    today = _day(tonight, tonight)
-    note = explanation.note if explanation is not None else None
-    return note is not None and today is not None and note.holds(today)
-
-
-def noted(note: Note, tonight: str) -> Text:
-    """Say who noted what of a fault, and until when."""
-    today = _day(tonight, tonight)
-    by = phrase("by {} ", printing.person(note.by)) if note.by else NOTHING
-    over = "" if today is not None and note.holds(today) else " (which is over)"
-    day, until = word(dated(note.at, tonight)), word(f"{note.until}{over}")
-    return phrase("{}on {} until {}: {}", by, day, until, printing.reason(note.text))
 
 
 def _since(night: PastSession, explanation: Explanation, tonight: str) -> Text:
