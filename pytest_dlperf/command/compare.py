@@ -7,40 +7,17 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import Style, file_argument, write_report
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.model.numbers import counted, named
-from pytest_dlperf.report.comparison import (
-    DIFFERENCES_SHOWN,
-    NOTHING_DIFFERS,
-    PAIRED,
-    Names,
-    case_cells,
-    comparison_markdown,
-    difference_cells,
-    direction_of,
-    file_rows,
-    found_text,
-    head_of,
-    headings_of,
-    mean_text,
-    names_of,
-    not_compared,
-    paired_cases,
-    ratio_text,
-    remarks_of,
-    sessions_of,
-    where_it_differs,
-)
-from pytest_dlperf.report.printing import GAP, printable, stacked, wrapped
+from pytest_dlperf.model.numbers import counted
+from pytest_dlperf.report.comparison import Section, comparison_markdown, sections
+from pytest_dlperf.report.printing import printable, stacked, wrapped
+from pytest_dlperf.report.text import phrase
 from pytest_dlperf.results.comparison import (
-    ComparedCase,
-    ComparedMetric,
     Comparison,
     Conclusion,
     compare_results,
@@ -57,13 +34,12 @@ _WORDS: Final = {
     "broken": Conclusion.BROKEN,
 }
 """What ``--fail-on`` takes."""
-_MARKUP: Final = {
+_MARKUP: Final[Mapping[str, Sequence[str]]] = {
     Conclusion.BETTER: ("green",),
     Conclusion.WORSE: ("red",),
     Conclusion.DIFFERENT: ("yellow",),
     Conclusion.BROKEN: ("bold", "red"),
     Conclusion.TOO_FEW: ("yellow",),
-    Conclusion.NONE_SEEN: (),
 }
 
 
@@ -156,85 +132,27 @@ def _refuse_to_lose(report: str, files: Mapping[str, Path]) -> None:
 
 def comparison_lines(comparison: Comparison, files: Sequence[str], style: Style) -> Iterator[str]:
     """Yield the lines of a comparison for a terminal."""
-    names = names_of(files)
-    head = wrapped(printable(head_of(comparison)), style.width)
+    for number, section in enumerate(sections(comparison, files)):
+        yield from [""] * bool(number)
+        yield from (style(line, "bold") for line in wrapped(str(section.title), style.width))
+        for line in map(str, section.lines):
+            yield from wrapped(line, style.width, indent=3)
+        if section.table:
+            yield from _table(section, style)
+        yield from _some([str(name) for name in section.names])
+
+
+def _table(section: Section, style: Style) -> Iterator[str]:
+    rows = [[str(phrase("{}", cell)) for cell in row.cells] for row in section.table]
+    head, *below = stacked(rows, section.align, names=1, width=style.width)
     yield from (style(line, "bold") for line in head)
-    for side in sessions_of(comparison, names):
-        yield from wrapped(printable(side), style.width, indent=3)
-    yield ""
-    yield from _differences(comparison, names, style)
-    if comparison.paired:
-        yield ""
-        yield f"{PAIRED}:"
-        yield from _some([*map(printable, paired_cases(comparison))])
-    for metric in comparison.metrics:
-        yield ""
-        yield from _metric(metric, style)
-    for why, case_ids in not_compared(comparison):
-        yield ""
-        yield style(printable(why), "yellow")
-        yield from _some(case_ids)
-    for remark in remarks_of(comparison):
-        yield ""
-        yield from wrapped(remark, style.width)
-    yield ""
-    yield from _table(("the two files", *names), list(file_rows(comparison, files)), style)
-
-
-def _differences(comparison: Comparison, names: Names, style: Style) -> Iterator[str]:
-    every = comparison.differences
-    if not every:
-        yield from wrapped(NOTHING_DIFFERS, style.width)
-        return
-    shown = every[:DIFFERENCES_SHOWN]
-    rows = [("what differs", *names), *map(difference_cells, shown)]
-    head, *below = stacked(_printable(rows), "l", names=1, width=style.width)
-    yield from (style(line, "bold") for line in head)
-    for shared, lines in zip(shown, below, strict=True):
-        yield from lines
-        if where := where_it_differs(shared, comparison):
-            text = f"{where}: {named(shared.case_ids, _SHOWN)}"
-            yield from (f"    {line}" for line in wrapped(text, style.width - 4, indent=2))
-    if len(every) > len(shown):
-        yield f"and {len(every) - len(shown)} more, in --markdown"
-
-
-def _table(heading: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> Iterator[str]:
-    head, *below = stacked(_printable([heading, *rows]), "l", names=1, width=style.width)
-    yield from (style(line, "bold") for line in head)
-    yield from chain(*below)
-
-
-def _printable(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    return [tuple(map(printable, row)) for row in rows]
-
-
-def _metric(metric: ComparedMetric, style: Style) -> Iterator[str]:
-    title = printable(f"{metric.name} ({direction_of(metric)})")
-    yield from (style(line, "bold") for line in wrapped(title, style.width))
-    yield from _cases(metric, style)
-    yield from (style(line, "bold") for line in wrapped(found_text(metric), style.width))
-    yield from wrapped(mean_text(metric), style.width)
-    if metric.worse_cases:
-        yield style("worse, the worst first", "red")
-        yield from _some([f"{ratio_text(one)}  {one.case_id}" for one in metric.worse_cases])
-
-
-def _named(case: ComparedCase) -> str:
-    unit = printable(case.metric.unit)
-    return f"{case.case_id} ({unit})" if unit else case.case_id
-
-
-def _cases(metric: ComparedMetric, style: Style) -> Iterator[str]:
-    cells = [(_named(case), *case_cells(case)) for case in metric.cases]
-    room = len(GAP) + max(len(difference.value) for difference in Conclusion)
-    rows = [("case", *headings_of(("A", "B"))), *cells]
-    head, *below = stacked(rows, "lr", names=1, width=style.width - room)
-    yield from (style(line, "bold") for line in head)
-    for case, (first, *rest) in zip(metric.cases, below, strict=True):
-        word = style(case.conclusion.value, *_MARKUP[case.conclusion])
-        yield f"{first}: {word}" if rest else f"{first}{GAP}{word}"
-        yield from rest
+    for row, (*before, last) in zip(section.table[1:], below, strict=True):
+        yield from before
+        word = str(row.cells[-1])
+        markup = _MARKUP.get(word, ())
+        yield f"{last.removesuffix(word)}{style(word, *markup)}" if markup else last
+        for line in wrapped(str(row.note), style.width - 4, indent=2):
+            yield f"    {line}"
 
 
 def _some(names: Sequence[str]) -> Iterator[str]:

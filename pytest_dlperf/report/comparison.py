@@ -1,4 +1,4 @@
-"""A comparison of two results in words, and the Markdown made of them."""
+"""A comparison of two results in words: sections, which terminal and Markdown print alike."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from pytest_dlperf.model import numbers
-from pytest_dlperf.report import printing
-from pytest_dlperf.report.markdown_text import bullets, code, details, inline, table
+from pytest_dlperf.report.markdown_text import bullets, details, rendered, table
+from pytest_dlperf.report.printing import cut
+from pytest_dlperf.report.text import NOTHING, Text, cases_named, code, join, phrase
 from pytest_dlperf.report.words import difference_name, side_values
 from pytest_dlperf.results.comparison import (
     DECIMALS,
@@ -22,33 +25,95 @@ from pytest_dlperf.results.comparison import (
 )
 from pytest_dlperf.results.shared_differences import SharedDifference
 
-SHOWN: Final = 10
-"""Worse cases that are named above the table, which has all of them."""
-DIFFERENCES_SHOWN: Final = 15
-"""Differences that stand before the cases at once; of the others there may be hundreds."""
-PAIRED: Final = "Paired by model, precision, work of a step and topology"
-NOTHING_DIFFERS: Final = "Nothing that both files tell of differs beside the numbers."
-
+_CASES_SHOWN: Final = 10
+"""Cases that a line names."""
+_DIFFERENCES_SHOWN: Final = 15
+"""Differences that stand before the cases: of the others there may be hundreds."""
 _LONGEST_NAME: Final = 40
 _UNSURE: Final = "too few runs to be sure"
 _EXACT: Final = "exact"
 """Stands for the interval where there is no noise."""
 
 
-Names = tuple[str, str]
-"""What A and B are called in headings: ``A: torch.json``."""
+class Row(Struct, frozen=True):
+    """A row of a table, and what belongs below it."""
+
+    cells: tuple[Text | str, ...]
+    note: Text = NOTHING
 
 
-def names_of(files: Sequence[str]) -> Names:
+class Section(Struct, frozen=True, kw_only=True):
+    """A part of the comparison. Plain strings are untrusted, like those of ``phrase``."""
+
+    title: Text
+    lines: tuple[Text, ...] = ()
+    align: str = "l"
+    """Sides of the table's columns."""
+    table: tuple[Row, ...] = ()
+    """The first row has the headings."""
+    names: tuple[Text, ...] = ()
+    """A list, such as of cases."""
+
+
+def sections(comparison: Comparison, files: Sequence[str]) -> Iterator[Section]:
+    """Word a comparison of these files."""
+    names = _names(files)
+    yield Section(
+        title=phrase("{}", head_of(comparison)), lines=tuple(_sessions(comparison, names))
+    )
+    yield _differences(comparison, names)
+    if comparison.paired:
+        pairs = (phrase("{} with {}", code(a), code(b)) for a, b in comparison.paired.items())
+        title = phrase("Paired by model, precision, work of a step and topology:")
+        yield Section(title=title, names=tuple(pairs))
+    for metric in comparison.metrics:
+        yield from _metric(metric)
+    for why, case_ids in not_compared(comparison):
+        yield Section(title=phrase("{}", why), names=_codes(case_ids))
+    if remarks := tuple(phrase(text) for text in remarks_of(comparison)):
+        yield Section(title=phrase("what to know of these numbers"), lines=remarks)
+
+
+def comparison_markdown(comparison: Comparison, files: Sequence[str]) -> str:
+    """Write a comparison as GitHub-flavoured Markdown."""
+    parts = [f"# dlperf: {' compared with '.join(map(_cell, reversed(_names(files))))}"]
+    for section in sections(comparison, files):
+        title = rendered(section.title)
+        if section.names and not section.lines:
+            parts.append(details(title, bullets(map(rendered, section.names))))
+            continue
+        heading, *rows = section.table or (Row(()),)
+        has_notes = any(row.note for row in rows)
+        cells = ([*map(_cell, row.cells), *[rendered(row.note)] * has_notes] for row in rows)
+        parts += [
+            f"## {title}",
+            bullets(map(rendered, section.lines)),
+            table(
+                [*map(_cell, heading.cells), *[""] * has_notes],
+                cells,
+                right=section.align.replace("l", " "),
+            ),
+            bullets(map(rendered, section.names)),
+        ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _cell(cell: Text | str) -> str:
+    return rendered(phrase("{}", cell))
+
+
+def _codes(case_ids: Sequence[str]) -> tuple[Text, ...]:
+    return tuple(phrase("{}", code(case_id)) for case_id in case_ids)
+
+
+def _names(files: Sequence[str]) -> tuple[str, str]:
     """Call A and B by the names of their files, or by their paths where both have one name."""
     short = [Path(file).name for file in files]
     first, second = files if short[0] == short[1] else short
-    return f"A: {printing.cut(first, _LONGEST_NAME)}", f"B: {printing.cut(second, _LONGEST_NAME)}"
+    return f"A: {cut(first, _LONGEST_NAME)}", f"B: {cut(second, _LONGEST_NAME)}"
 
 
-def headings_of(names: Names) -> tuple[str, ...]:
-    """Return the headings of ``case_cells``."""
-    return ("runs", *names, "B/A", "95 % interval")
+# ------------------------------------------------------------------------------ the result
 
 
 def head_of(comparison: Comparison) -> str:
@@ -56,163 +121,6 @@ def head_of(comparison: Comparison) -> str:
     metrics = comparison.metrics
     judged = [one for one in metrics if any(case.metric.is_judged for case in one.cases)]
     return "; ".join(f"{one.name} {_head(one)}" for one in judged or metrics)
-
-
-def sessions_of(comparison: Comparison, names: Names) -> Iterator[str]:
-    """Say in a line each which sessions these are."""
-    for name, side in zip(names, (comparison.first, comparison.second), strict=True):
-        facts = [f"cluster {side.cluster}", f"started {side.started[:16].replace('T', ' ')}"]
-        if side.origin.commit:
-            facts.append(f"commit {side.origin.commit}")
-        yield f"{name}: {', '.join(facts)}"
-
-
-def difference_cells(shared: SharedDifference) -> tuple[str, str, str]:
-    """Write what differs: its name, and what it is in A and B."""
-    difference = shared.difference
-    first, _, second = side_values(difference)
-    return difference_name(difference) if shared.case_ids else difference.name, first, second
-
-
-def where_it_differs(shared: SharedDifference, comparison: Comparison) -> str:
-    """Say in how many cases; nothing of what is so in all of them, or in none."""
-    cases = len({case.case_id for metric in comparison.metrics for case in metric.cases})
-    count = len(shared.case_ids)
-    return f"in {count} of {numbers.counted(cases, 'case')}" if 0 < count < cases else ""
-
-
-def paired_cases(comparison: Comparison) -> list[str]:
-    """Name cases of A with those of B that they are compared with, where the ids differ."""
-    return [f"{ours} with {theirs}" for ours, theirs in comparison.paired.items()]
-
-
-def not_compared(comparison: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield how many cases are not compared, or not by some metric, and why, with their ids."""
-    for why, case_ids in comparison.not_compared.items():
-        yield f"{numbers.counted(len(case_ids), 'case')} {why}", case_ids
-
-
-def direction_of(metric: ComparedMetric) -> str:
-    """Say which direction is better."""
-    return f"{metric.better.value} is better" if metric.better else "neither is better"
-
-
-def case_cells(case: ComparedCase) -> tuple[str, ...]:
-    """Write a case, below ``headings_of``."""
-    return (
-        f"{_runs(case.first)}, {_runs(case.second)}",
-        numbers.number(case.first.median, case.metric.unit),
-        numbers.number(case.second.median, case.metric.unit),
-        _ratio_of(case),
-        _interval(case),
-    )
-
-
-def ratio_text(case: ComparedCase) -> str:
-    """Write a ratio with its interval, as in a sentence."""
-    return f"{_ratio_of(case)} ({_interval(case)})"
-
-
-def _interval(case: ComparedCase) -> str:
-    if case.is_exact:
-        return _EXACT
-    if case.interval is None:
-        return numbers.ABSENT
-    return f"{_ratio(case.interval[0])} to {_ratio(case.interval[1])}"
-
-
-def comparison_markdown(comparison: Comparison, files: Sequence[str]) -> str:
-    """Write a comparison as GitHub-flavoured Markdown."""
-    return "\n\n".join(_markdown_parts(comparison, files)) + "\n"
-
-
-def _markdown_parts(comparison: Comparison, files: Sequence[str]) -> Iterator[str]:
-    names = names_of(files)
-    sides = list(map(inline, names))
-    yield f"# dlperf: {' compared with '.join(reversed(sides))}"
-    yield f"**{inline(head_of(comparison))}.**"
-    yield bullets(map(inline, sessions_of(comparison, names)))
-    yield "## What differs"
-    yield from _markdown_differences(comparison, sides)
-    if comparison.paired:
-        yield f"{PAIRED}:"
-        yield bullets(map(inline, paired_cases(comparison)))
-    for metric in comparison.metrics:
-        yield f"## {inline(metric.name)}"
-        yield f"{found_text(metric)} ({direction_of(metric)})."
-        if mean := mean_text(metric):
-            yield f"{mean}."
-        if metric.worse_cases:
-            yield "Worse, the worst first:"
-            lines = [f"{code(one.case_id)} {ratio_text(one)}" for one in metric.worse_cases[:SHOWN]]
-            more = len(metric.worse_cases) - len(lines)
-            yield bullets([*lines, *([f"and {more} more"] if more else [])])
-        rows = [
-            (
-                code(case.case_id),
-                inline(case.metric.unit),
-                *case_cells(case),
-                case.conclusion.value,
-            )
-            for case in metric.cases
-        ]
-        yield table(("case", "unit", *map(inline, headings_of(names)), ""), rows, right="  rrrrr")
-    yield from remarks_of(comparison)
-    for why, case_ids in not_compared(comparison):
-        yield details(inline(why), bullets(map(code, case_ids)))
-    yield "## The two files"
-    rows_of_files = [tuple(map(_cell, row)) for row in file_rows(comparison, files)]
-    yield table(("", *sides), rows_of_files)
-
-
-def _markdown_differences(comparison: Comparison, sides: Sequence[str]) -> Iterator[str]:
-    if not comparison.differences:
-        yield NOTHING_DIFFERS
-        return
-    headings, rows = ("", *sides, ""), []
-    for shared in comparison.differences:
-        name, first, second = difference_cells(shared)
-        where = where_it_differs(shared, comparison)
-        ids = numbers.named(list(map(code, shared.case_ids)), SHOWN)
-        rows.append((inline(name), code(first), code(second), f"{where}: {ids}" if where else ""))
-    yield table(headings, rows[:DIFFERENCES_SHOWN])
-    more = rows[DIFFERENCES_SHOWN:]
-    if more:
-        yield details(f"and {len(more)} more", table(headings, more))
-
-
-def _cell(fact: str) -> str:
-    return fact if fact == numbers.ABSENT else inline(fact)
-
-
-def _ratio_of(case: ComparedCase) -> str:
-    """Write one decimal more where an exact difference would not show."""
-    ratio = _ratio(case.ratio)
-    is_hidden = ratio == _ratio(1.0) and case.conclusion is not Conclusion.NONE_SEEN
-    return f"{case.ratio:.{DECIMALS + 1}f}" if case.is_exact and is_hidden else ratio
-
-
-def _runs(side: Side) -> str:
-    """Count the runs that count, among broken ones: ``4 of 5``."""
-    count = len(side.numbers)
-    return f"{count} of {count + side.broken}" if side.broken else str(count)
-
-
-def _ratio(value: float) -> str:
-    """Write the usual decimals; four digits of a large ratio, three of a small one."""
-    if value >= 1000:  # noqa: PLR2004 - large
-        return f"{value:.4g}"
-    return f"{value:.{DECIMALS}f}" if value >= 0.1 else f"{value:.3g}"  # noqa: PLR2004 - a tenth
-
-
-def found_text(metric: ComparedMetric) -> str:
-    """Count the cases per conclusion: ``4 cases compared: 1 better, 3 worse``."""
-    return f"{numbers.counted(len(metric.cases), 'case')} compared: {_found(metric)}"
-
-
-def _found(metric: ComparedMetric) -> str:
-    counts = Counter(case.conclusion for case in metric.cases)
-    return ", ".join(f"{counts[one]} {one.value}" for one in Conclusion if counts[one])
 
 
 def _head(metric: ComparedMetric) -> str:
@@ -231,29 +139,132 @@ def _head(metric: ComparedMetric) -> str:
     return f"{ratios}: {_found(metric) if is_certain else _UNSURE}"
 
 
-def mean_text(metric: ComparedMetric) -> str:
-    """Say the geometric mean of the ratios; nothing where no case was measured whole."""
-    if not metric.known_cases:
-        return ""
-    cases = numbers.counted(len(metric.known_cases), "case")
-    said = f"B/A is {_ratio(metric.mean_ratio)} in the geometric mean of {cases}"
-    return said if metric.is_certain else f"{said}, {_UNSURE}"
+def _found(metric: ComparedMetric) -> str:
+    counts = Counter(case.conclusion for case in metric.cases)
+    return ", ".join(f"{counts[one]} {one.value}" for one in Conclusion if counts[one])
 
 
-def file_rows(comparison: Comparison, files: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield where the results can be found: what, and that of A and of B."""
-    first, second = (
-        {
-            "file": file,
-            "estimator": side.estimator.value,
-            "session": side.session,
-            "CI run": side.origin.ci_run,
-        }
-        for side, file in zip((comparison.first, comparison.second), files, strict=True)
+def _sessions(comparison: Comparison, names: Sequence[str]) -> Iterator[Text]:
+    for name, side in zip(names, (comparison.first, comparison.second), strict=True):
+        facts = [f"cluster {side.cluster}", f"started {side.started[:16].replace('T', ' ')}"]
+        commit, _, ci_run = side.origin
+        facts += [f"commit {commit}"] * bool(commit) + [f"CI run {ci_run}"] * bool(ci_run)
+        yield phrase("{}: {}", name, ", ".join(facts))
+
+
+def _metric(metric: ComparedMetric) -> Iterator[Section]:
+    better = f"{metric.better.value} is better" if metric.better else "neither is better"
+    counted = numbers.counted(len(metric.cases), "case")
+    lines = [phrase("{} compared: {}", counted, _found(metric))]
+    if len(known := metric.known_cases) > 1:
+        cases = numbers.counted(len(known), "case")
+        unsure = "" if metric.is_certain else f", {_UNSURE}"
+        ratio = _ratio(metric.mean_ratio)
+        lines.append(phrase("B/A is {} in the geometric mean of {}{}", ratio, cases, unsure))
+    rows = (Row((_named(case), *case_cells(case), case.conclusion.value)) for case in metric.cases)
+    yield Section(
+        title=phrase("{} ({})", metric.name, better),
+        lines=tuple(lines),
+        align="lrrrrrl",
+        table=(Row(("case", "runs", "A", "B", "B/A", "95 % interval", "")), *rows),
     )
-    for fact in first:
-        if first[fact] or second[fact]:
-            yield fact, first[fact] or numbers.ABSENT, second[fact] or numbers.ABSENT
+    if len(metric.worse_cases) > 1:
+        worse = (
+            phrase("{} ({})  {}", _ratio_of(one), _interval(one), code(one.case_id))
+            for one in metric.worse_cases
+        )
+        yield Section(title=phrase("worse, the worst first"), names=tuple(worse))
+
+
+def _named(case: ComparedCase) -> Text:
+    unit = case.metric.unit
+    return phrase("{} ({})", code(case.case_id), unit) if unit else phrase("{}", code(case.case_id))
+
+
+def case_cells(case: ComparedCase) -> tuple[str, ...]:
+    """Write the numbers of a case: its runs, A, B, their ratio and its interval."""
+    return (
+        f"{_runs(case.first)}, {_runs(case.second)}",
+        numbers.number(case.first.median, case.metric.unit),
+        numbers.number(case.second.median, case.metric.unit),
+        _ratio_of(case),
+        _interval(case),
+    )
+
+
+def _interval(case: ComparedCase) -> str:
+    if case.is_exact:
+        return _EXACT
+    if case.interval is None:
+        return numbers.ABSENT
+    return f"{_ratio(case.interval[0])} to {_ratio(case.interval[1])}"
+
+
+def _ratio_of(case: ComparedCase) -> str:
+    """Write one decimal more where an exact difference would not show."""
+    ratio = _ratio(case.ratio)
+    is_hidden = ratio == _ratio(1.0) and case.conclusion is not Conclusion.NONE_SEEN
+    return f"{case.ratio:.{DECIMALS + 1}f}" if case.is_exact and is_hidden else ratio
+
+
+def _ratio(value: float) -> str:
+    """Write the usual decimals; four digits of a large ratio, three of a small one."""
+    if value >= 1000:  # noqa: PLR2004 - large
+        return f"{value:.4g}"
+    return f"{value:.{DECIMALS}f}" if value >= 0.1 else f"{value:.3g}"  # noqa: PLR2004 - a tenth
+
+
+def _runs(side: Side) -> str:
+    """Count the runs that count, among broken ones: ``4 of 5``."""
+    count = len(side.numbers)
+    return f"{count} of {count + side.broken}" if side.broken else str(count)
+
+
+# ---------------------------------------------------------------------------- what differs
+
+
+def _differences(comparison: Comparison, names: Sequence[str]) -> Section:
+    every = comparison.differences
+    if not every:
+        text = "Nothing that both files tell of differs beside the numbers."
+        return Section(title=phrase("what differs"), lines=(phrase(text),))
+    rows = []
+    for shared in every[:_DIFFERENCES_SHOWN]:
+        name, *sides = difference_cells(shared)
+        where, ids = (
+            where_it_differs(shared, comparison),
+            cases_named(shared.case_ids, _CASES_SHOWN),
+        )
+        rows.append(Row((name, *sides), join(": ", [where, ids]) if where else NOTHING))
+    more = len(every) - len(rows)
+    return Section(
+        title=phrase("what differs"),
+        table=(Row(("", *names)), *rows),
+        lines=(phrase("the first {} of {}", len(rows), len(every)),) if more > 0 else (),
+    )
+
+
+def difference_cells(shared: SharedDifference) -> tuple[str, str, str]:
+    """Write what differs: its name, and what it is in A and B."""
+    difference = shared.difference
+    first, _, second = side_values(difference)
+    return difference_name(difference) if shared.case_ids else difference.name, first, second
+
+
+def where_it_differs(shared: SharedDifference, comparison: Comparison) -> str:
+    """Say in how many cases; nothing of what is so in all of them, or in none."""
+    cases = len({case.case_id for metric in comparison.metrics for case in metric.cases})
+    count = len(shared.case_ids)
+    return f"in {count} of {numbers.counted(cases, 'case')}" if 0 < count < cases else ""
+
+
+# ------------------------------------------------------------------------------ what to know
+
+
+def not_compared(comparison: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield how many cases are not compared, or not by some metric, and why, with their ids."""
+    for why, case_ids in comparison.not_compared.items():
+        yield f"{numbers.counted(len(case_ids), 'case')} {why}", case_ids
 
 
 def remarks_of(comparison: Comparison) -> Iterator[str]:
@@ -266,10 +277,8 @@ def remarks_of(comparison: Comparison) -> Iterator[str]:
     cases = [case for metric in comparison.metrics for case in metric.cases]
     if any(case.interval for case in cases):
         yield (
-            "The intervals know how much single runs differ, and nothing of "
-            "how nights and hosts do. Two nights differ by more than that (pytest-dlperf history "
-            "show says by how much), and a case often looks better or worse here though nothing "
-            "has changed. For a verdict run both interleaved, with the control arm."
+            "The intervals rest on how much single runs differ; two sessions differ by more. For a "
+            "verdict run both interleaved, with the control arm."
         )
     if any(case.is_exact for case in cases):
         yield f"{_EXACT.capitalize()}: the runs of a side do not differ, so there is no interval."
