@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from pathlib import Path
@@ -19,9 +19,8 @@ from pytest_dlperf.files.environment import describe_actor, describe_environment
 from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.gate.accepting import withdraw
-from pytest_dlperf.gate.terms import Terms
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.baseline import Acceptance, Baseline
+from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Metric
@@ -29,15 +28,12 @@ from pytest_dlperf.model.results import BaselineChange, CaseResult, IgnoredLog, 
 from pytest_dlperf.plugin.workers import SessionStart
 from pytest_dlperf.report.reports import Note
 from pytest_dlperf.report.status import NOTHING_MEASURED, case_counts
-from pytest_dlperf.report.words import since_words
 from pytest_dlperf.results.file import encodable
 
 if TYPE_CHECKING:
     from pytest_dlperf.plugin.records import SessionRecords
     from pytest_dlperf.plugin.suite import Suite
 
-NOISY_SPREAD: Final = 0.1
-"""Coefficient of variation between runs above which a first baseline deserves a second look."""
 _DONE: Final = (
     (
         ChangeKind.CREATE,
@@ -103,8 +99,6 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
             more, changes = _change_baselines(suite, results, session_start.at, commit)
             notes += more
         results = [_as_written(result, changes) for result in results]
-    if not (settings.update_baselines or settings.extend_baselines):
-        notes += _improvements(results, session_start.at)
     origin = {
         "commit": commit,
         "commit_url": page,
@@ -207,7 +201,6 @@ def _change_baselines(
             _refused(change.case, change.metric.name, why) for change, why in recorded.refused
         ]
         notes += _counted(file, recorded.done)
-        notes += _unsteady(recorded.done, results, suite.terms)
         accepted += (
             _accepted(change, significant(change.number))
             for change in recorded.done
@@ -226,27 +219,6 @@ def _as_written(result: CaseResult, changes: Iterable[BaselineChange]) -> CaseRe
         for metric, judgement in result.judgements.items()
     }
     return replace(result, judgements=judgements)
-
-
-def _improvements(results: Iterable[CaseResult], tonight: str) -> Iterator[Note]:
-    """Say how to accept numbers that are better by far: until then the gate guards the old ones."""
-    better: dict[str, list[str]] = {}
-    for result in results:
-        for name, judgement in result.judgements.items():
-            # Only what was compared has a baseline that can be read.
-            if judgement.verdict is Verdict.IMPROVED:
-                known = result.explanations.get(name)
-                # What is new tonight needs no day.
-                is_older = known is not None and known.days_at_level > 1
-                since = since_words(known, tonight) if is_older else ""
-                told = f"{result.case.id} ({since})" if since else result.case.id
-                better.setdefault(name, []).append(told)
-    if better:
-        numbers = "; ".join(f"{name} of {', '.join(cases)}" for name, cases in better.items())
-        yield Note(
-            f"better than what is accepted: {numbers}; --dlperf-update-baselines accepts the new "
-            "numbers, until then a loss back to the old ones passes"
-        )
 
 
 def _refused(case: Case, metric: str | None, why: str, *, is_bad: bool = True) -> Note:
@@ -287,40 +259,6 @@ def _source(suite: Suite) -> dict[str, str]:
         "host": str(environment["host"]),
         "platform": str(environment["platform"]),
     }
-
-
-def _unsteady(
-    done: Sequence[Change],
-    results: Sequence[CaseResult],
-    terms_of: Callable[[Case, Metric], Terms],
-) -> Iterator[Note]:
-    """Note first baselines whose runs lie far apart, and what the gate can find with them."""
-    measured = {result.case.id: result.measurement for result in results}
-    for change in done:
-        measurement = measured[change.case.id]
-        better = change.metric.better
-        if change.kind is not ChangeKind.CREATE or measurement is None or better is None:
-            continue
-        if change.metric.ratio_of is not None:
-            continue
-        samples = measurement.samples(change.metric.name)
-        if samples.spread is not None and samples.spread > NOISY_SPREAD:
-            baseline = Baseline(
-                metric=change.metric.name,
-                unit=change.metric.unit,
-                better=better,
-                estimator=measurement.estimator,
-                accepted=change.number or 0.0,
-                runs=change.runs,
-            )
-            rule = terms_of(change.case, change.metric).rule(change.metric, baseline)
-            sees = numbers.detectable_loss(rule.min_detectable_percent)
-            yield Note(
-                f"the {change.metric.name} of {change.case.id} differs much between its runs "
-                f"({samples.spread * 100:.0f} %): the smallest loss that the gate finds with them "
-                f"is {sees}. Was the machine busy? When it is quiet, delete the case's entry, and "
-                "record again"
-            )
 
 
 def _with_members(

@@ -92,7 +92,7 @@ def summary(session: SessionReport, notes: Sequence[Note], config: Any) -> Itera
     has_failures = option.tbstyle not in ("no", "line") and not option.no_summary
     worst = _worst_colour(cases, strict=strict, interrupted=results.interrupted)
     # Of a session in order, as the one before it, the counts say as much.
-    if verbosity >= 0 and (worst != "green" or session.recovered):
+    if verbosity >= 0 and (worst != "green" or session.recovered or session.gains):
         for line in wrapped(str(session.sentence), width, indent=4):
             yield Line(line, ("bold", worst))
         for one in map(str, (session.advice, *session.recovered)):
