@@ -74,12 +74,11 @@ class Watched:
                 "end_early": True,
                 "on_progress": self.told.append,
                 "clock": lambda: self.now,
-                "free_bytes": self._free_bytes,
                 **options,
             },
         )
 
-    def _free_bytes(self, folder):
+    def free_bytes(self, folder):
         assert folder == self.logs[0].parent
         self.disk_checks += 1
         return self.free
@@ -115,11 +114,12 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path):
+def watched(tmp_path, monkeypatch):
     made = []
 
     def make_one(*arguments, **options):
         made.append(Watched(tmp_path, *arguments, **options))
+        monkeypatch.setattr(watch, "free_bytes", made[-1].free_bytes)
         return made[-1]
 
     yield make_one
@@ -359,11 +359,13 @@ def test_the_disk_is_looked_at_once_a_second_and_once_for_a_folder(watched):
     assert run.disk_checks == 5
 
 
-def test_a_disk_that_cannot_be_looked_at_is_not_full(watched):
+def test_a_disk_that_cannot_be_looked_at_is_not_full(watched, monkeypatch):
     def fail(_):
         raise PermissionError
 
-    assert watched(free_bytes=fail).look() is None
+    run = watched()
+    monkeypatch.setattr(watch, "free_bytes", fail)
+    assert run.look() is None
 
 
 # --------------------------------------------------------------------------- declared metrics

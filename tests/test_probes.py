@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -294,23 +293,6 @@ def test_a_family_is_checked_as_one(command):
     command("check").stdout.fnmatch_lines(["*no faults*"])
     asked = command("bisect", "--case", ALL_REDUCE, "--metric=busbw")
     asked.stderr.fnmatch_lines(["*--metric: busbw is a family; name a metric of it*"])
-
-
-def test_programs_find_room_for_sockets_below_a_long_tmpdir(suite, monkeypatch):
-    """Where a DataLoader's worker cannot make one, the training waits for ever."""
-    long = suite.path / ("t" * 90)
-    long.mkdir()
-    monkeypatch.setenv("TMPDIR", str(long))
-    program = (
-        "from multiprocessing.connection import Listener; "
-        "print('at', Listener(family='AF_UNIX').address); "
-        "print('latency 2.0 ms'); print('wrote at 100.0 MB/s')"
-    )
-    suite.system_file(launched(program), "disk-write.yaml")
-    suite.run("-k", "4k", "--dlperf-create-baselines").assert_outcomes(passed=2)
-    [log, *_] = suite.path.glob(".dlperf/runs/*/disk-write/4k/1n1g/disk_*.log")
-    folder = Path(log.read_text().partition("\n")[0].removeprefix("at ")).parent.parent
-    assert (folder.name, folder.exists()) == ("tmp", False)
 
 
 @pytest.mark.parametrize("printed", ["wrote at nan MB/s", "wrote at once"])

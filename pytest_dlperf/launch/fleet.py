@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Final, final
@@ -75,11 +74,6 @@ class Fleet:
         return not self.declared and self.held is None
 
     @property
-    def trainer_python(self) -> str:
-        """The Python of trainers that name none."""
-        return self.engine.python if self.engine.has_own_files else sys.executable
-
-    @property
     def description(self) -> str:
         """What launches, and where, for people."""
         if self.held is not None:
@@ -129,22 +123,27 @@ class Fleet:
             BrokenError: Too few of them are fit, or the pool, the queue or the launcher cannot be
                 used.
         """
-        topology = case.topology
-        with self._allocated(case, needed[0], limit_s, only or ()):
-            # Another image is looked at in its own turn.
-            looked_at = [each for each in needed if self.held is None or self.held.are_for(each)]
-            candidates = self._candidates(case, looked_at, only)
-            on_one_machine = self.is_this_machine
-            with self.pool.leased(
-                candidates,
-                nodes=1 if on_one_machine else topology.nodes,
-                devices=topology.devices_per_node,
-                exclusive=self.exclusive,
-                purpose=case.id,
-                limit_s=self.wait_limit_s,
-                on_wait=self.say,
-            ) as leases:
-                yield leases * topology.nodes if on_one_machine else leases
+        topology, held, on_one_machine = case.topology, self.held, self.is_this_machine
+        looked_at: Sequence[Requirements] = needed
+        with ExitStack() as stack:
+            if held is not None:
+                self._reports.clear()
+                self._use(held.acquire(case, needed[0], limit_s, only or ()), only or ())
+                stack.callback(held.release)
+                # Another image is looked at in its own turn.
+                looked_at = [each for each in needed if held.are_for(each)]
+            leases = stack.enter_context(
+                self.pool.leased(
+                    self._candidates(case, looked_at, only),
+                    nodes=1 if on_one_machine else topology.nodes,
+                    devices=topology.devices_per_node,
+                    exclusive=self.exclusive,
+                    purpose=case.id,
+                    limit_s=self.wait_limit_s,
+                    on_wait=self.say,
+                )
+            )
+            yield leases * topology.nodes if on_one_machine else leases
 
     def ready(
         self, leases: Sequence[Lease], case: Case, needed: Requirements, time_limit_s: float
@@ -163,20 +162,6 @@ class Fleet:
             self._candidates(case, [needed], names)
         hosts = self._hosts()
         return [replace(lease, host=host) for lease, host in zip(leases, hosts, strict=True)]
-
-    @contextmanager
-    def _allocated(
-        self, case: Case, needed: Requirements, limit_s: float, only: Sequence[str]
-    ) -> Iterator[None]:
-        if self.held is None:
-            yield
-            return
-        self._reports.clear()
-        self._use(self.held.acquire(case, needed, limit_s, only), only)
-        try:
-            yield
-        finally:
-            self.held.release()
 
     def _use(self, given: Allocation, only: Sequence[str]) -> None:
         """Go on with the hosts that a queue has given, in the order of the names."""
@@ -218,28 +203,25 @@ class Fleet:
     def nodes(self, leases: Sequence[Lease], needed: Requirements, log: Path) -> tuple[Node, ...]:
         """Make the nodes of these leases; the first one of each host locks its devices."""
         reports = self._looked_at(needed)
-        seen: set[str] = set()
-        nodes = []
-        for rank, lease in enumerate(leases):
-            is_first = lease.host.address not in seen
-            seen.add(lease.host.address)
-            nodes.append(
-                Node(
-                    host=lease.host,
-                    device_ids=lease.device_ids,
-                    locked_devices=self._locked_devices(lease) if is_first else (),
-                    lock_scope=lock_scope(self.lock, lease.host, self.launcher),
-                    log=node_log(log, rank),
-                    accelerators=reports[lease.host.name].accelerators,
-                )
+        addresses = [lease.host.address for lease in leases]
+        locked = [
+            lease.device_ids
+            if not self.exclusive
+            # All of them, so that no run that shares comes in between.
+            else tuple(range(max(lease.host.devices or 0, len(lease.device_ids))))
+            for lease in leases
+        ]
+        return tuple(
+            Node(
+                host=lease.host,
+                device_ids=lease.device_ids,
+                locked_devices=locked[rank] if lease.host.address not in addresses[:rank] else (),
+                lock_scope=lock_scope(self.lock, lease.host, self.launcher),
+                log=node_log(log, rank),
+                accelerators=reports[lease.host.name].accelerators,
             )
-        return tuple(nodes)
-
-    def _locked_devices(self, lease: Lease) -> tuple[int, ...]:
-        if not self.exclusive:
-            return lease.device_ids
-        # All of them, so that no run that shares comes in between.
-        return tuple(range(max(lease.host.devices or 0, len(lease.device_ids))))
+            for rank, lease in enumerate(leases)
+        )
 
     def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:
         """Return the nodes that a case would go to if all hosts were fit and free.
@@ -302,9 +284,8 @@ class Fleet:
 
     def _hosts(self) -> tuple[Host, ...]:
         if self._resolved is None:
-            hosts = self.declared or (THIS_MACHINE,)
             try:
-                resolved = self.launcher.resolve(hosts)
+                resolved = self.launcher.resolve(self.declared or (THIS_MACHINE,))
             except DlperfError:
                 raise
             except Exception as error:  # a plugin's launcher may raise anything
@@ -314,14 +295,12 @@ class Fleet:
                 ) from error
             first: dict[str, str] = {}
             for host in resolved:
-                if host.address.lower() in first:
-                    # Two gangs would be given the same machine.
+                other = first.setdefault(host.address.lower(), host.name)
+                if other != host.name:  # two gangs would be given the same machine
                     raise BrokenError(
-                        f"the hosts {first[host.address.lower()]} and {host.name} have the same "
-                        f"address, {host.address}; name each host once, or give each its own in "
-                        "a host file (address=…)"
+                        f"the hosts {other} and {host.name} have the same address, {host.address}; "
+                        "name each host once, or give each its own in a host file (address=…)"
                     )
-                first[host.address.lower()] = host.name
             self._resolved = resolved
         return self._resolved
 
@@ -333,18 +312,11 @@ class Fleet:
                 None if self.held else self.shared_folder,
                 f"hosts-{needed.key}",
                 dict[str, HostReport],
-                lambda: self._look(needed),
+                lambda: look_at_hosts(
+                    self.launcher, self._hosts(), needed, lock=self.lock, say=self.say
+                ),
             )
         return self._reports[needed.key]
-
-    def _look(self, needed: Requirements) -> dict[str, HostReport]:
-        try:
-            return look_at_hosts(self.launcher, self._hosts(), needed, lock=self.lock, say=self.say)
-        except OSError as error:
-            what = f" cannot start {error.filename!r}" if error.filename else ""
-            raise BrokenError(
-                f"the launcher {self.launcher.name}{what}: {error.strerror}"
-            ) from error
 
     def _not_enough(
         self, case: Case, hosts: Sequence[Host], *, accelerators: bool

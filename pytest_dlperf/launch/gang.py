@@ -23,6 +23,7 @@ from pytest_dlperf.launch.plan import SCRATCH, Node, NodeCommand, first_port, no
 from pytest_dlperf.launch.record import FirstStep, Stopped
 from pytest_dlperf.launch.remote_call import RemoteCall, allow_connections, source_of
 from pytest_dlperf.launch.remote_node import NodeState, RemoteNode, read_report
+from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.node import processes, remains, supervisor
 
 CONNECT_LIMIT_S: Final = 30.0
@@ -345,8 +346,8 @@ class Gang:
                 launcher = self._launcher.outside
                 try:
                     call = RemoteCall(launcher, node.node.host, source_of(remains), order)
-                except OSError as error:
-                    self._note(node, _not_swept(error.strerror or str(error)))
+                except BrokenError as error:
+                    self._note(node, _not_swept(str(error)))
                 else:
                     self._sweeps[node] = call
 

@@ -84,6 +84,29 @@ def dying_with_parent(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _DYING, own, *command]
 
 
+def start(
+    command: Sequence[str], launcher: Launcher, output: IO[bytes] | int, errors: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    """Start a launcher's command; it ends with its input, which is a pipe of this process alone.
+
+    Raises:
+        BrokenError: It cannot be started.
+    """
+    try:
+        process = subprocess.Popen(  # noqa: S603 - what the launcher says
+            # A step that cannot be reached would keep srun for ever.
+            dying_with_parent(command) if launcher.queues else command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}") from error
+    leave_to_no_fork(process)
+    return process
+
+
 def sent_program(python: str, source: bytes, *arguments: str) -> tuple[list[str], bytes]:
     """Give the command that takes a Python program from standard input, and what it takes there.
 
@@ -199,7 +222,7 @@ class RemoteCall:
     """
 
     def __init__(self, launcher: Launcher, host: Host, source: bytes, orders: bytes) -> None:
-        """Send the program to the host; an ``OSError`` where the launcher cannot be started."""
+        """Send the program to the host."""
         self.host = host
         source = _WATCHED.format(orders=orders).encode("ascii") + source
         program, sent = sent_program(launcher.python, source)
@@ -211,13 +234,7 @@ class RemoteCall:
             self._output, self._errors = (
                 files.enter_context(tempfile.TemporaryFile()) for _ in range(2)
             )
-            self._process = subprocess.Popen(  # noqa: S603 - what the launcher says
-                dying_with_parent(self._command) if launcher.queues else self._command,
-                stdin=subprocess.PIPE,
-                stdout=self._output,
-                stderr=self._errors,
-                start_new_session=True,
-            )
+            self._process = start(self._command, launcher, self._output, self._errors)
             self._files = files.pop_all()
         self._input = cast("IO[bytes]", self._process.stdin)
         with contextlib.suppress(BrokenPipeError):  # if it is not read, the exit status tells

@@ -21,11 +21,10 @@ from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.launch.record import open_log
 from pytest_dlperf.launch.remote_call import (
     describe_exit,
-    dying_with_parent,
     last_words,
-    leave_to_no_fork,
     sent_program,
     source_of,
+    start,
 )
 from pytest_dlperf.logs.arrivals import ArrivalsWriter
 from pytest_dlperf.model.errors import BrokenError
@@ -105,20 +104,8 @@ class RemoteNode:
         timeout_s = str(HEARTBEAT_TIMEOUT_S)
         program, sent = sent_program(launcher.python, source_of(supervisor), timeout_s, marker)
         self._client = launcher.command(node.host, program)
-        # A step that cannot be reached would keep srun for ever.
-        client = dying_with_parent(self._client) if launcher.queues else self._client
         with open_log(node.log) as log:
-            try:
-                self._process = subprocess.Popen(  # noqa: S603 - what the launcher says
-                    client,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise BrokenError(f"cannot start {client[0]!r}: {error.strerror}") from error
-        leave_to_no_fork(self._process)
+            self._process = start(self._client, launcher, subprocess.PIPE, log)
         self._orders = cast("IO[bytes]", self._process.stdin)
         self._answers = cast("IO[bytes]", self._process.stdout)
         self._orders_lock = threading.Lock()

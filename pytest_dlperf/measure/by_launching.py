@@ -247,7 +247,8 @@ class LaunchMeasurer:
                 f"cannot be done on hosts that {self.fleet.engine.name} gives; launch it over ssh, "
                 "or inside an allocation of Slurm"
             )
-        container = None if self.fleet.engine.has_own_files else variables.container
+        engine = self.fleet.engine
+        container = None if engine.has_own_files else variables.container
         if container is not None and spec.start_on is StartOn.HEAD:
             raise UsageError(
                 f"{system.id} starts its other nodes from the first one (start_on: head), which a "
@@ -257,7 +258,7 @@ class LaunchMeasurer:
         if container is not None or variables.image is not None:
             python = variables.python or PYTHON
         else:
-            python = variables.python or self.fleet.trainer_python
+            python = variables.python or (engine.python if engine.has_own_files else sys.executable)
         here = self.fleet.is_this_machine and container is None and python == sys.executable
         if look and here and (missing := spec.missing_modules()):
             hint = f": {spec.install_hint}" if spec.install_hint else ""

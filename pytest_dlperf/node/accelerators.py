@@ -9,16 +9,11 @@ import os
 import re
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pytest_dlperf.node.host_tools import Found, first_ids
-from pytest_dlperf.node.vendors import KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from pytest_dlperf.node.vendors import Kind
+from pytest_dlperf.node.vendors import KINDS, Kind
 
 _TPU_BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1"}
 """How so many chips of one host lie."""

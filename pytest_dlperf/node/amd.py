@@ -2,7 +2,7 @@
 
 import glob
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from pytest_dlperf.node.host_tools import (
     DEV,
@@ -14,9 +14,6 @@ from pytest_dlperf.node.host_tools import (
     pairs_in,
     text_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _WHOLE = ("", "SPX")  # a device in one part
 _INTEGRATED_BELOW_BYTES = 4 << 30  # graphics in a processor have less memory of their own

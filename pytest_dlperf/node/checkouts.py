@@ -1,12 +1,9 @@
 """Tells what code a trainer runs from: commits of checkouts."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 from pytest_dlperf.node.host_tools import output
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 _GIT = (
     "env",

@@ -4,10 +4,7 @@ import hashlib
 import os
 import re
 import subprocess
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 OWNER = "{uid}:{gid}"
 """The user and the group of the process that runs there, as numbers."""

@@ -6,17 +6,12 @@ import fcntl
 import os
 import re
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
 
 _NEW = ".new"
 _NAME = re.compile(r"pytest-dlperf-[0-9a-f]+-[0-9]+-(.+?)(?:\.new)?$")
 _STALE_S = 60.0
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_LONGEST_TEMPORARY = 70
-"""Bytes of a TMPDIR in which programs still find room for a socket, whose path has at most 107."""
 
 
 def made_folder(folder: str, files: "Mapping[str, str]") -> int:
@@ -50,26 +45,6 @@ def made_folder(folder: str, files: "Mapping[str, str]") -> int:
         with open(f"{folder}/steps/{file}", "w", encoding="ascii") as opened:
             opened.write(text)
     return lock
-
-
-def shorten_temporary(environment: "dict[bytes, bytes]", folder: "bytes | None") -> None:
-    """Move a TMPDIR that is too long for the sockets of a program into the run's folder.
-
-    The workers of PyTorch's DataLoader hand over their batches by such sockets. Where one cannot be
-    made, they print an error and the training waits for ever.
-    """
-    given = environment.get(b"TMPDIR", b"")
-    if folder is None or len(given) <= max(_LONGEST_TEMPORARY, len(folder) + len(b"/tmp")):
-        return
-    environment[b"TMPDIR"] = folder + b"/tmp"
-    os.mkdir(environment[b"TMPDIR"], 0o700)
-
-
-def put_in_front(environment: "dict[bytes, bytes]", folders: "list[bytes]") -> None:
-    """Have Python look into these folders before those that ``PYTHONPATH`` names already."""
-    if folders:
-        own = environment.get(b"PYTHONPATH")
-        environment[b"PYTHONPATH"] = b":".join([*folders, own] if own else folders)
 
 
 def _remove_stale(folder: str, least_age_s: float) -> None:

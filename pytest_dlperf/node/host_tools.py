@@ -8,10 +8,7 @@ import select
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 TOOL_LIMIT_S = 8.0
 NO_ANSWER = -signal.SIGKILL

@@ -2,13 +2,10 @@
 
 import os
 import re
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
+from xml.etree.ElementTree import Element
 
 from pytest_dlperf.node.host_tools import DEV, NO_ANSWER, Found, answered, first_ids, numbered
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 CAPS = {

@@ -12,15 +12,12 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pytest_dlperf.node.accelerators import NOTHING, AcceleratorQuery
 from pytest_dlperf.node.checkouts import find_checkouts
 from pytest_dlperf.node.containers import digest_of, filled
 from pytest_dlperf.node.host_tools import PROC, SYS, joined_names, output, text_of
-
-if TYPE_CHECKING:
-    from typing import Any
 
 NO_VERSION = "no version"
 

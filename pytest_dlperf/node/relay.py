@@ -10,24 +10,19 @@ import errno
 import fcntl
 import os
 import select
-import struct
-import termios
 import threading
 import time
 from collections import namedtuple
-from typing import TYPE_CHECKING
+from typing import Any
 
-from pytest_dlperf.node.file_tail import LOOK_S, FileTail
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+from pytest_dlperf.node.file_tail import FileTail
 
 MERGED_S = 0.005
 """Output that comes within this time counts as having come at once."""
 ANCHOR_BYTES = 64
 """The first bytes of the output, by which its begin is found in a log."""
 
+_LOOK_S = 0.05
 _PIPE_BYTES = 1048576
 _READ_BYTES = 262144
 _OFTEN_S = 0.04
@@ -61,35 +56,28 @@ class Relay(threading.Thread):
     """The way from a program's output to its reader, once it is started."""
 
     def __init__(
-        self,
-        target: int,
-        file: "bytes | None" = None,
-        *,
-        whole_file: bool = False,
-        on_flush: "Callable[[], object]" = lambda: None,
+        self, target: int, file: "bytes | None" = None, *, whole_file: bool = False
     ) -> None:
         """Pass on to the descriptor ``target`` what is written into ``entrance`` and ``file``.
 
-        With ``whole_file`` that is passed on in one piece, when the program has ended. ``on_flush``
-        is called in this thread.
+        With ``whole_file`` that is passed on in one piece, when the program has ended.
         """
         super().__init__(daemon=True)
         self._source, self.entrance = os.pipe()
         # A user may have so many large pipes only.
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._source, _F_SETPIPE_SZ, _PIPE_BYTES)
-        self._asked, self._ask = os.pipe()
         self._target = target
         self._tail = None if file is None else FileTail(os.fsdecode(file))
         self._whole_file = whole_file
-        self._on_flush = on_flush
-        self._flushes_asked = self._flushes_done = 0
+        self._has_ended = False
+        self._asked = self._flushed = 0
         self._lock = threading.Lock()
         self._arrivals = []  # type: list[Arrival]
         self._anchor = b""
         self._lost = None  # type: str | None
         self._taken = 0
-        self._in_line = self._is_over = False
+        self._in_line = False
         self._looked_at = time.monotonic()
 
     def run(self) -> None:
@@ -98,12 +86,10 @@ class Relay(threading.Thread):
         while True:
             if prints_often:
                 time.sleep(MERGED_S)
-            begin = time.monotonic()
-            follows = self._tail is not None and not self._whole_file
-            limit_s = LOOK_S if follows else None
-            ready = select.select([self._source, self._asked], [], [], limit_s)[0]
+            asked, begin = self._asked, time.monotonic()
+            is_there = select.select([self._source], [], [], _LOOK_S)[0]
             came = time.monotonic()
-            if self._source in ready:
+            if is_there:
                 received = os.read(self._source, _READ_BYTES)
                 if not received:
                     break
@@ -112,26 +98,20 @@ class Relay(threading.Thread):
                 self._pass_on(received, now, last if came - begin < _PROMPT_S else came)
                 prints_often = now - last < _OFTEN_S and len(received) < _LARGE_BYTES
                 last = now
-            if self._tail is not None and follows:
-                self._pass_on_lines(self._tail.take())
-            if self._asked in ready:
-                asked = len(os.read(self._asked, 64))
-                self._take_rest()
-                self._flushes_done += asked
-                self._on_flush()
-        self._take_rest()
-        self._is_over = True
-        self._on_flush()
+            self._follow(to_the_end=asked > self._flushed)
+            if not is_there:
+                self._flushed = asked
+        self._follow(to_the_end=True)
+        self._flushed = float("inf")  # type: ignore[assignment]
 
     def flush(self) -> None:
         """Ask for what was printed until now, and for all that is new in the files."""
-        self._flushes_asked += 1
-        os.write(self._ask, b"x")
+        self._asked += 1
 
     @property
     def is_flushed(self) -> bool:
         """Whether all that was asked for has been passed on."""
-        return self._is_over or self._flushes_done >= self._flushes_asked
+        return self._flushed >= self._asked
 
     def pending_arrivals(self) -> "dict[str, Any] | None":
         """Give the next arrivals to tell of, and why some of the output is lost, if it is."""
@@ -142,23 +122,20 @@ class Relay(threading.Thread):
             return None
         return {"arrivals": told, "anchor": self._anchor.decode("latin-1"), "lost": self._lost}
 
-    def _take_rest(self) -> None:
-        # Lines of the output first, so that none is cut in two.
-        found = fcntl.ioctl(self._source, termios.FIONREAD, struct.pack("i", 0))
-        left = int(struct.unpack("i", found)[0])
-        while left > 0:
-            received = os.read(self._source, left)
-            left -= len(received)
-            now = time.monotonic()
-            self._pass_on(received, now, now)
-        if self._tail is not None and self._whole_file:
-            self._pass_on_lines(self._tail.whole())
-            self._tail = None
-        while self._tail is not None:
-            lines = self._tail.take(hurry=True)
+    def _follow(self, *, to_the_end: bool) -> None:
+        """Pass on what is new in the files."""
+        if self._tail is None:
+            return
+        if self._whole_file:
+            if to_the_end:
+                self._pass_on_lines(self._tail.whole())
+                self._tail = None
+            return
+        lines = self._tail.take()
+        self._pass_on_lines(lines)
+        while lines and to_the_end:
+            lines = self._tail.take()
             self._pass_on_lines(lines)
-            if not lines:
-                break
 
     def _pass_on_lines(self, lines: bytes) -> None:
         now = time.monotonic()

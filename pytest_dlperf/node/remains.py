@@ -13,8 +13,9 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pytest_dlperf.node.folder import remove
 from pytest_dlperf.node.processes import (
@@ -29,10 +30,6 @@ from pytest_dlperf.node.processes import (
     supervisors,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
 AT_END_LIMIT_S = 5.0
 """What is run at the end may take so long, all of it at once."""
 REPORT_LIMIT_S = KILL_LIMIT_S + AT_END_LIMIT_S + 4.0
@@ -43,75 +40,6 @@ _BELOW_LIMIT_S = 1.0
 _LAST_WORDS_BYTES = 500
 
 
-class RunResources:
-    """What a run has on one node, as far as it is known by now: processes, folder, containers."""
-
-    def __init__(
-        self,
-        sweep: "str | None" = None,
-        folder: "str | None" = None,
-        at_end: "Sequence[list[str]]" = (),
-        environment: "Mapping[str, str] | None" = None,
-    ) -> None:
-        self.sweep = sweep
-        """What the markers of its processes begin with."""
-        self.folder = folder
-        self.at_end = at_end
-        """Commands, as lists of arguments, that are run when its processes are gone."""
-        self.environment = environment or {}
-        """Variables of these commands, beside our own."""
-
-    def end(
-        self, *looks: "Callable[[], list[int]]", pause: "Callable[[float], object]" = time.sleep
-    ) -> "list[int]":
-        """Kill its processes, those that looks find before those with its mark; give what is left.
-
-        Then what is to be run at the end is run. Meanwhile ``pause`` is called to wait for seconds.
-        """
-        deadline = time.monotonic() + KILL_LIMIT_S
-        by_mark = () if self.sweep is None else (partial(marked, self.sweep),)
-        left = set()  # type: set[int]
-        # Descendants first: what they are doing for other nodes ends with them.
-        for look in (*looks, *by_mark):
-            limit_s = max(deadline - time.monotonic(), _MIN_LIMIT_S)
-            left.update(end_all(look, limit_s, pause))
-        for problem in self._run_at_end(pause):
-            report(at_end=problem)
-        return sorted(left)
-
-    def remove_files(self) -> None:
-        """Remove its folder with all that is in it; report what has to stay."""
-        if self.folder is not None:
-            kept = remove(os.fsdecode(as_bytes(self.folder)))
-            if kept is not None:
-                report(kept=kept)
-            self.folder = None
-
-    def _run_at_end(self, pause: "Callable[[float], object]") -> "list[str]":
-        """Run all commands at once, and say what went wrong."""
-        environment = dict(os.environb)
-        environment.update({as_bytes(k): as_bytes(v) for k, v in self.environment.items()})
-        problems = []
-        started = []
-        for command in self.at_end:
-            try:
-                started.append((" ".join(command), _started(command, environment)))
-            except OSError as error:
-                problems.append(f"{command[0]}: {os.strerror(error.errno or 0)}")
-        deadline = time.monotonic() + AT_END_LIMIT_S
-        for line, process in started:
-            while process.poll() is None and time.monotonic() < deadline:
-                pause(POLL_S)
-            if process.poll() is None:
-                with contextlib.suppress(OSError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                problems.append(f"{line}: not done after {AT_END_LIMIT_S:g} s")
-            elif process.returncode:
-                words = _last_words(process)
-                problems.append(f"{line}: exit status {process.returncode}{words}")
-        return problems
-
-
 def report(**message: object) -> None:
     """Report to the sender of orders, as a line of standard output."""
     line = json.dumps(message).encode("ascii") + b"\n"
@@ -120,46 +48,102 @@ def report(**message: object) -> None:
         os.write(1, b"\n" + line)
 
 
+def end_processes(
+    run: "Mapping[str, Any]",
+    *looks: "Callable[[], list[int]]",
+    pause: "Callable[[float], object]" = time.sleep,
+) -> "list[int]":
+    """Kill what looks find of a run, then what has its mark, and run what is for the end.
+
+    ``run`` says what the markers ``sweep`` begin with, and which commands are run ``at_end`` in
+    which ``environment``. Gives what is left. Meanwhile ``pause`` is called to wait for seconds.
+    """
+    deadline = time.monotonic() + KILL_LIMIT_S
+    left = set()  # type: set[int]
+    # Descendants first: what they are doing for other nodes ends with them.
+    for look in (*looks, lambda: marked(run["sweep"])):
+        limit_s = max(deadline - time.monotonic(), _MIN_LIMIT_S)
+        left.update(end_all(look, limit_s, pause))
+    _run_at_end(run["at_end"], run["environment"], pause)
+    return sorted(left)
+
+
+def remove_files(run: "dict[str, Any]") -> None:
+    """Remove a run's ``folder`` with all that is in it; report what has to stay."""
+    folder = run.pop("folder", None)
+    kept = None if folder is None else remove(os.fsdecode(as_bytes(folder)))
+    if kept is not None:
+        report(kept=kept)
+
+
+def _run_at_end(
+    commands: "Sequence[list[str]]",
+    added: "Mapping[str, str]",
+    pause: "Callable[[float], object]",
+) -> None:
+    """Run all commands at once, and report what went wrong."""
+    environment = dict(os.environb)
+    environment.update({as_bytes(k): as_bytes(v) for k, v in added.items()})
+    started = []
+    for command in commands:
+        try:
+            process = subprocess.Popen(  # noqa: S603 - it is what the order says
+                [as_bytes(argument) for argument in command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            report(at_end=f"{command[0]}: {os.strerror(error.errno or 0)}")
+        else:
+            started.append((" ".join(command), process))
+    deadline = time.monotonic() + AT_END_LIMIT_S
+    for line, process in started:
+        while process.poll() is None and time.monotonic() < deadline:
+            pause(POLL_S)
+        if process.poll() is None:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            report(at_end=f"{line}: not done after {AT_END_LIMIT_S:g} s")
+        elif process.returncode:
+            words = _last_words(process)
+            report(at_end=f"{line}: exit status {process.returncode}{words}")
+
+
 def sweep_orphans(pause: "Callable[[float], object]" = time.sleep) -> "tuple[list[int], list[int]]":
     """End what earlier runs of this user have left on this machine, of which no supervisor runs.
 
     Gives the processes that were found, and those that are left.
     """
     runs = set(marked_runs())
-    stopped = []  # type: list[tuple[int, str]]
-    running = set()  # type: set[str]
-    for number, marker in supervisors():
-        if is_stopped(number):
-            stopped.append((number, run_of(marker)))
-        else:
-            running.add(run_of(marker))
-    dead = runs - running
+    found = supervisors()
+    running = {run_of(marker) for number, marker in found if not is_stopped(number)}
     # Supervisors outlive what they watch: what is there still after a look for them is left over.
-    left_over = marked_runs() if dead else {}
-    found = set()  # type: set[int]
+    left_over = marked_runs() if runs - running else {}
+    ended = set()  # type: set[int]
     left = set()  # type: set[int]
-    for number, run in stopped:
-        if run not in running:
-            found.add(number)
+    for number, marker in found:
+        if run_of(marker) not in running:
+            ended.add(number)
             left.update(_end_supervisor(number, pause))
-    for run, numbers in left_over.items():
-        if run in dead:
-            found.update(numbers)
+    for run in runs - running:
+        if run in left_over:
+            ended.update(left_over[run])
             left.update(end_all(partial(marked, run + "."), KILL_LIMIT_S, pause))
-    return sorted(found), sorted(left)
+    return sorted(ended), sorted(left)
 
 
-def clean_up(order: "dict[str, Any]") -> None:
+def clean_up(run: "dict[str, Any]") -> None:
     """End all of a run on this node, its supervisor too."""
-    marker = order.pop("marker")
-    resources = RunResources(**order)
     left = set()  # type: set[int]
-    for number, theirs in supervisors():
-        if theirs == marker:
+    for number, marker in supervisors():
+        if marker == run["marker"]:
             left.update(_end_supervisor(number))
-    left.update(resources.end())
+    left.update(end_processes(run))
     report(final={"left": sorted(left)})
-    resources.remove_files()
+    remove_files(run)
 
 
 def _end_supervisor(process: int, pause: "Callable[[float], object]" = time.sleep) -> "list[int]":
@@ -189,17 +173,6 @@ def numbered(numbers: "Sequence[int]") -> str:
 def as_bytes(text: str) -> bytes:
     """Give the bytes that an order has as text."""
     return text.encode("latin-1")
-
-
-def _started(command: "list[str]", environment: "dict[bytes, bytes]") -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(  # noqa: S603 - it is what the order says
-        [as_bytes(argument) for argument in command],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
 
 
 def _last_words(process: "subprocess.Popen[bytes]") -> str:

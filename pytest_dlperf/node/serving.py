@@ -20,11 +20,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import IO, Any
+from collections.abc import Sequence
+from typing import IO, Any
 
 _LOOK_S = 0.1
 _ANSWER_LIMIT_S = 5.0

@@ -27,11 +27,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pytest_dlperf.node.containers import filled
-from pytest_dlperf.node.folder import made_folder, put_in_front, shorten_temporary
+from pytest_dlperf.node.folder import made_folder
 from pytest_dlperf.node.locks import acquire_socket_lock, holder_of
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,
@@ -44,17 +45,13 @@ from pytest_dlperf.node.processes import (
 )
 from pytest_dlperf.node.relay import Relay
 from pytest_dlperf.node.remains import (
-    RunResources,
     as_bytes,
     describe_survivors,
+    end_processes,
+    remove_files,
     report,
     sweep_orphans,
 )
-
-if TYPE_CHECKING:
-    import socket  # noqa: F401 - a comment says it
-    from collections.abc import Callable
-    from typing import Any
 
 HEARTBEAT_INTERVAL_S = 1.0
 """Interval between signs of life of each side."""
@@ -80,10 +77,15 @@ class Supervisor:
     """Starts a program, and ends all that came of it."""
 
     def __init__(self, timeout_s: float, marker: str) -> None:
+        """Take signals from now on, and orders less than ``timeout_s`` seconds apart."""
         become_reaper()
         self._timeout_s = timeout_s
         self._marker = marker
-        self._resources = RunResources()
+        self._resources = {
+            "sweep": marker,
+            "at_end": [],
+            "environment": {},
+        }  # type: dict[str, Any]
         self._heard_at = self._reported_at = time.monotonic()
         self._input = b""
         self._listening = True
@@ -95,12 +97,11 @@ class Supervisor:
         self._ended_at = None  # type: float | None
         self._tell_at = 0.0
         self._grace_s = 0.0
-        self._folder_lock = None  # type: int | None
-        self._node_folder = None  # type: bytes | None
-        self._held = []  # type: list[socket.socket]
-        self._wake_up, self._waker = os.pipe()
-        os.set_blocking(self._waker, False)
-        signal.set_wakeup_fd(self._waker)
+        self._locks = contextlib.ExitStack()
+        self._folder_lock = contextlib.ExitStack()
+        self._wake_up, waker = os.pipe()
+        os.set_blocking(waker, False)
+        signal.set_wakeup_fd(waker)
         # A signal without a handler would not wake up a waiting process.
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         for number in _ENDING_SIGNALS:
@@ -116,11 +117,15 @@ class Supervisor:
             self._signal_program(signal.SIGKILL)
         # Without a child there is no descendant either: those of a child that ended are children.
         below = [partial(descendants, os.getpid())] if self._has_children else []
-        left = self._resources.end(*below, pause=self._pause)
+        left = end_processes(self._resources, *below, pause=self._pause)
         if not left:
             self._wait(lambda: not self._has_children, time.monotonic() + KILL_LIMIT_S)
-        self._unlock()
-        self._drain()
+        self._locks.close()
+        relay = self._relay
+        if relay is not None:
+            relay.flush()
+            self._wait(lambda: relay.is_flushed, time.monotonic() + _DRAIN_LIMIT_S)
+            self._tell_arrivals(hurry=True)
         # Slurm asks all of a job to end, and while Python exits it has no handlers any more.
         for number in _ENDING_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
@@ -141,7 +146,8 @@ class Supervisor:
         self._signal_program(signal.SIGTERM)
         self._wait(lambda: self._stage is Stage.KILLING or self._exit_code is not None, deadline)
         if self._stage is not Stage.KILLING and time.monotonic() < deadline:
-            self._signal_descendants(signal.SIGTERM)
+            for process in descendants(os.getpid()):
+                send(process, signal.SIGTERM)
             self._wait(lambda: self._stage is Stage.KILLING or not self._has_children, deadline)
 
     def _advance(self, stage: Stage) -> None:
@@ -156,6 +162,8 @@ class Supervisor:
             sources = [self._wake_up, 0] if self._listening else [self._wake_up]
             silent_s = self._heard_at + self._timeout_s - time.monotonic()
             often_s = HEARTBEAT_INTERVAL_S if self._relay is None else _TELL_S
+            if self._relay is not None and not self._relay.is_flushed:
+                often_s = _TICK_S
             limit_s = min(left_s, often_s, max(0.0, silent_s) + _TICK_S)
             ready = select.select(sources, [], [], limit_s)[0]
             if self._wake_up in ready:
@@ -191,14 +199,6 @@ class Supervisor:
             self._ended_at = None
             report(ended=self._exit_code)
 
-    def _drain(self) -> None:
-        """Pass on what was printed until now by whatever the program has started."""
-        relay = self._relay
-        if relay is not None:
-            relay.flush()
-            self._wait(lambda: relay.is_flushed, time.monotonic() + _DRAIN_LIMIT_S)
-            self._tell_arrivals(hurry=True)
-
     def _check_heartbeat(self) -> None:
         now = time.monotonic()
         if self._listening and now - self._heard_at > self._timeout_s:
@@ -219,8 +219,7 @@ class Supervisor:
             self._be_alone()
             return
         self._heard_at = time.monotonic()
-        lines = (self._input + received).split(b"\n")
-        self._input = lines.pop()
+        *lines, self._input = (self._input + received).split(b"\n")
         for line in lines:
             word, _, rest = line.partition(b" ")
             if word == b"prepare":
@@ -250,43 +249,35 @@ class Supervisor:
             if ended:
                 report(earlier=ended)
             if left:
-                self._unlock()
+                self._locks.close()
                 report(
                     cannot_prepare=f"{describe_survivors(left)}; an earlier run has left them here"
                 )
                 return
             taken = [name for name in order["device_locks"] if not self._lock(name)]
             if taken:
-                self._unlock()
+                self._locks.close()
                 report(busy=holder_of(taken[0]))
                 return
             folder = os.fsdecode(as_bytes(order["node_folder"]))
-            self._folder_lock = made_folder(folder, order["files"])
-            self._node_folder = os.fsencode(folder)
-            self._resources.folder = order["node_folder"]
+            self._folder_lock.callback(os.close, made_folder(folder, order["files"]))
         except OSError as error:
             report(cannot_prepare=str(error))
             return
-        self._resources.sweep = order["sweep"]
+        self._resources["folder"] = order["node_folder"]
+        self._resources["sweep"] = order["sweep"]
         report(prepared=True)
 
     def _release(self) -> None:
-        self._resources.remove_files()
-        if self._folder_lock is not None:
-            os.close(self._folder_lock)
-            self._folder_lock = None
-        self._unlock()
-        self._resources.sweep = None
-
-    def _unlock(self) -> None:
-        while self._held:
-            self._held.pop().close()
+        remove_files(self._resources)
+        self._folder_lock.close()
+        self._locks.close()
 
     def _lock(self, name: str) -> bool:
         """Take a lock of this machine, if it is free."""
         holder = acquire_socket_lock(name)
         if holder is not None:
-            self._held.append(holder)
+            self._locks.enter_context(holder)
         return holder is not None
 
     def _start(self, order: "dict[str, Any]") -> None:
@@ -299,18 +290,18 @@ class Supervisor:
         in the same environment, when all that it has started is gone.
         """
         self._grace_s = order["grace_s"]
+        added = order["environment"]
+        self._resources["at_end"] = order["at_end"]
+        self._resources["environment"] = {k: v for k, v in added.items() if k != MARKER}
         is_foreign = re.compile(as_bytes(order["without"])).fullmatch
         environment = {k: v for k, v in os.environb.items() if not is_foreign(k)}
-        if not order.get("container"):
-            shorten_temporary(environment, self._node_folder)
-        added = order["environment"]
         environment.update({as_bytes(key): as_bytes(value) for key, value in added.items()})
-        self._resources.at_end = order["at_end"]
-        self._resources.environment = {k: v for k, v in added.items() if k != MARKER}
         for name, (text, default) in order["in_front"].items():
             given = environment.get(as_bytes(name), as_bytes(default))
             environment[as_bytes(name)] = as_bytes(text) + b" " + given
-        put_in_front(environment, [as_bytes(folder) for folder in order["python_path"]])
+        if order["python_path"]:
+            paths = [*map(as_bytes, order["python_path"]), environment.get(b"PYTHONPATH", b"")]
+            environment[b"PYTHONPATH"] = b":".join(filter(None, paths))
         place = as_bytes(order["folder"])
         is_there = os.path.isdir(place)
         if order["needs_folder"] and not is_there:
@@ -319,7 +310,7 @@ class Supervisor:
         base = place if is_there else os.getcwdb()
         name = order["log_file"]
         file = None if name is None else os.path.join(base, as_bytes(name))
-        relay = Relay(2, file, whole_file=order.get("log_file_whole", False), on_flush=self._wake)
+        relay = Relay(2, file, whole_file=order.get("log_file_whole", False))
         arguments = filled(order["arguments"]) if order.get("container") else order["arguments"]
         try:
             self._program = subprocess.Popen(  # noqa: S603 - to start it is the purpose
@@ -336,17 +327,12 @@ class Supervisor:
             report(cannot_start=os.strerror(error.errno or 0))
         except ValueError as error:  # a text that no system call takes
             report(cannot_start=str(error))
-        else:
+        os.close(relay.entrance)
+        if self._program is not None:
             self._has_children = True
             self._relay = relay
             report(started=self._program.pid)
-        os.close(relay.entrance)
-        if self._relay is not None:
             relay.start()
-
-    def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._waker, b"x")
 
     def _reap(self) -> None:
         while self._has_children:
@@ -369,10 +355,6 @@ class Supervisor:
         if self._program is not None and self._exit_code is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._program.pid, number)
-
-    def _signal_descendants(self, number: int) -> None:
-        for process in descendants(os.getpid()):
-            send(process, number)
 
     def _on_signal(self, number: int, _frame: object) -> None:
         report(signal=signal.Signals(number).name)

@@ -5,7 +5,7 @@ processes that hold their files. Sent to hosts with ``probe``.
 """
 
 import glob
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from pytest_dlperf.node.amd import find_amd
 from pytest_dlperf.node.host_tools import (
@@ -19,9 +19,6 @@ from pytest_dlperf.node.host_tools import (
     text_of,
 )
 from pytest_dlperf.node.nvidia import VARIABLE, find_nvidia
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _CLASSES = ("0x03", "0x12", "0xff")  # displays, accelerators, and what has no class
 _INTEGRATED = "0000:00:02.0"
