@@ -14,7 +14,7 @@ from trainers import checkout
 from pytest_dlperf.culprit.journal import FoundCommit
 from pytest_dlperf.files.checkouts import described, repository_at
 from pytest_dlperf.model.commits import Checkout, Commit, CommitRange, Repository, commits_between
-from pytest_dlperf.node.checkouts import find_checkouts
+from pytest_dlperf.node.checkouts import checkout_at
 from pytest_dlperf.node.probe import look
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.report.html.page import html_page
@@ -32,9 +32,8 @@ def committed(folder, title, *words):
 
 
 def found_at(**paths):
-    found = {}
-    find_checkouts({name: str(path) for name, path in paths.items()}, found)
-    return found
+    found = {name: checkout_at(str(path)) for name, path in paths.items()}
+    return {name: known for name, known in found.items() if known}
 
 
 def test_a_checkout_tells_its_last_commits_and_where_it_was_cloned_from(tmp_path):

@@ -155,9 +155,7 @@ def checkout_here(folder: Path) -> tuple[str | None, Checkout]:
 
     Behind a ``+`` the commit names files that differ from it.
     """
-    found: dict[str, dict[str, Any]] = {}
-    checkouts.find_checkouts({"": str(folder.absolute())}, found)
-    known = found.get("", {})
+    known = checkouts.checkout_at(str(folder.absolute())) or {}
     return (known["commit"] if "commits" in known else None), described(known)
 
 

@@ -4,15 +4,12 @@ NVIDIA's tool may hang, fail, print anything, or be another program of that name
 system say how many there are. Sent to hosts with ``probe``.
 """
 
-import contextlib
 import os
 import re
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_dlperf.node.host_tools import Found, first_ids
+from pytest_dlperf.node.host_tools import Found, Later, first_ids
 from pytest_dlperf.node.vendors import KINDS, Kind
 
 _TPU_BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1"}
@@ -34,55 +31,39 @@ NOTHING = {
 """What is found where no device is."""
 
 
-class AcceleratorQuery:
-    """A look at this host's accelerators, in a thread for each kind: a tool may hang."""
+def find_accelerators(only: "str | None", until: float) -> "dict[str, Any]":
+    """Look for devices of ``only`` one kind, or of all; say what was found by then.
 
-    def __init__(self, only: "str | None" = None) -> None:
-        self._kinds = [kind for kind in KINDS if only in (None, kind.name)]
-        self._found = {}  # type: dict[str, Found]
-        self._threads = [
-            threading.Thread(target=_look_at, args=(kind, self._found), daemon=True)
-            for kind in self._kinds
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def result(self, until: float) -> "dict[str, Any]":
-        """Say what was found by then.
-
-        ``kind``, ``ids`` and what has ``hidden`` others; ``facts`` of the host, and of ``each`` id;
-        whether all, hidden ones too, are ``mixed``: of several models; whether they are ``slices``;
-        ``used_by``: processes behind the place of what they use, ``None`` for any; ``refused``:
-        why devices cannot be used. Of two kinds that of which there are more is meant, or which
-        comes first in the table. ``failed`` is what a tool says that finds none.
-        """
-        for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
-        best = NOTHING
-        refused = failed = None
-        for kind in self._kinds:
-            found = self._found.get(kind.name, Found())
-            refused, failed = refused or found.refused, failed or found.failed
-            if not found.ids or found.refused:
-                continue
-            visible, origins, hidden = _visible(kind, found)
-            if best["kind"] is None or len(visible) > len(best["ids"]):
-                names = {facts.get("device") for facts in found.each.values()}
-                best = {
-                    "kind": kind.name,
-                    "ids": visible,
-                    "hidden": hidden,
-                    "facts": found.facts,
-                    "each": [found.each.get(one, {}) for one in origins],
-                    "mixed": len(names) > 1,
-                    "slices": found.is_slice,
-                    "used_by": _used(found.users, origins),
-                    "refused": None,
-                    "failed": None,
-                }
-        if best["ids"]:
-            return best
-        return dict(NOTHING if refused else best, refused=refused, failed=failed)
+    ``kind``, ``ids`` and what has ``hidden`` others; ``facts`` of the host, and of ``each`` id;
+    whether all, hidden ones too, are ``mixed``: of several models; whether they are ``slices``;
+    ``used_by``: processes behind the place of what they use, ``None`` for any; ``refused``: why
+    devices cannot be used. Of two kinds that of which there are more is meant, or which comes first
+    in the table. ``failed`` is what a tool says that finds none.
+    """
+    looks = [(kind, Later(kind.find)) for kind in KINDS if only in (None, kind.name)]
+    best = dict(NOTHING)
+    refused = failed = None
+    for kind, look in looks:
+        found = look.result(until, Found())
+        refused, failed = refused or found.refused, failed or found.failed
+        if not found.ids or found.refused:
+            continue
+        visible, origins, hidden = _visible(kind, found)
+        if best["kind"] is None or len(visible) > len(best["ids"]):
+            best = dict(
+                NOTHING,
+                kind=kind.name,
+                ids=visible,
+                hidden=hidden,
+                facts=found.facts,
+                each=[found.each.get(one, {}) for one in origins],
+                mixed=len({facts.get("device") for facts in found.each.values()}) > 1,
+                slices=found.is_slice,
+                used_by=_used(found.users, origins),
+            )
+    if best["ids"]:
+        return best
+    return dict(NOTHING if refused else best, refused=refused, failed=failed)
 
 
 def confined(
@@ -119,12 +100,6 @@ def _used(
     return list(dict.fromkeys(found))
 
 
-def _look_at(kind: "Kind", found: "dict[str, Found]") -> None:
-    # No fact is worth a host: a tool may print anything.
-    with contextlib.suppress(Exception):
-        found[kind.name] = kind.find()
-
-
 def _visible(kind: "Kind", found: "Found") -> "tuple[list[str], list[str], str]":
     """Leave out what the environment hides; say which these are among all, and what hides."""
     hidden = []
@@ -139,7 +114,7 @@ def _visible(kind: "Kind", found: "Found") -> "tuple[list[str], list[str], str]"
     for variable in variables:
         if variable in os.environ:
             said = os.environ[variable]
-            ids = _named(ids, _listed(said) if kind.ranges else said, found.names)
+            ids = _named(ids, _listed(said), found.names)
             hidden.append(variable)
             break
     by = ", ".join(f"{name}={os.environ[name]}" for name in hidden)
@@ -148,6 +123,8 @@ def _visible(kind: "Kind", found: "Found") -> "tuple[list[str], list[str], str]"
 
 def _listed(said: str) -> str:
     """Write ranges of numbers as lists: ``0-2,5`` as ``0,1,2,5``."""
+    if re.search("[^-0-9, ]", said):
+        return said
     ranges = re.compile(r"(\d+) *- *(\d+)")
     return ranges.sub(lambda at: ",".join(map(str, range(int(at[1]), int(at[2]) + 1))), said)
 

@@ -1,6 +1,5 @@
 """Tells what code a trainer runs from: commits of checkouts."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from pytest_dlperf.node.host_tools import output
@@ -23,34 +22,32 @@ _LONGEST = 300
 _CHANGES_NAMED = 3
 
 
-def find_checkouts(paths: "Mapping[str, str]", found: "dict[str, dict[str, Any]]") -> None:
-    """Find the checkouts that the folders at these paths lie in, by their names.
+def checkout_at(path: str) -> "dict[str, Any] | None":
+    """Find the checkout that a folder lies in.
 
     Behind a ``+`` the ``commit`` names tracked files that differ from it. ``commits`` are the last
     ones of its first parents, the last one first: digits, time of the author, name, title.
     ``folder`` is its own, and ``origin`` the address that it was cloned from.
     """
-    for name, path in paths.items():
-        git = (*_GIT, path)
-        head = output(*git, "rev-parse", "--show-toplevel", "--short=12", "HEAD")
-        if head:
-            folder, commit = head
-            changed = output(*git, "status", "--porcelain", "--untracked-files=no")
-            lines = output(
-                *git, "log", f"-{_LAST_COMMITS}", "--first-parent", "--abbrev=12",
-                "--format=" + _FORMAT,
-            )  # fmt: skip
-            origin = output(*git, "remote", "get-url", "origin")
-            found[name] = {
-                "commit": commit + ("+" + _named(changed) if changed else ""),
-                "folder": folder,
-                "commits": [
-                    [part[:_LONGEST] for part in line.split("\x1f", 3)]
-                    for line in lines or ()
-                    if line.count("\x1f") >= 3  # noqa: PLR2004 - of four parts
-                ],
-                "origin": origin[0] if origin else None,
-            }
+    git = (*_GIT, path)
+    head = output(*git, "rev-parse", "--show-toplevel", "--short=12", "HEAD")
+    if not head:
+        return None
+    folder, commit = head
+    changed = output(*git, "status", "--porcelain", "--untracked-files=no")
+    log = (f"-{_LAST_COMMITS}", "--first-parent", "--abbrev=12", "--format=" + _FORMAT)
+    commits = [line.split("\x1f", 3) for line in output(*git, "log", *log) or ()]
+    origin = output(*git, "remote", "get-url", "origin")
+    return {
+        "commit": commit + ("+" + _named(changed) if changed else ""),
+        "folder": folder,
+        "commits": [
+            [part[:_LONGEST] for part in parts]
+            for parts in commits
+            if len(parts) == 4  # noqa: PLR2004 - of four parts
+        ],
+        "origin": origin[0] if origin else None,
+    }
 
 
 def _named(changed: "list[str]") -> str:

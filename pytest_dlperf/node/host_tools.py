@@ -4,16 +4,16 @@ import contextlib
 import glob
 import os
 import re
-import select
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 TOOL_LIMIT_S = 8.0
 NO_ANSWER = -signal.SIGKILL
 _EXIT_LIMIT_S = 1.0
-_MAX_BYTES = 1 << 20  # of what a tool prints
 ROOT = ""
 DEV, SYS, PROC = ROOT + "/dev", ROOT + "/sys", ROOT + "/proc"
 
@@ -38,6 +38,28 @@ class Found:
         self.is_slice = False
 
 
+class Later(threading.Thread):
+    """A look beside others: whatever hangs or fails costs its own findings only."""
+
+    def __init__(self, look: "Callable[..., Any]", *arguments: object) -> None:
+        """Begin to look."""
+        super().__init__(daemon=True)
+        self._look = look
+        self._arguments = arguments
+        self._found = None  # type: Any
+        self.start()
+
+    def run(self) -> None:
+        """Look; a tool may fail in unforeseen ways."""
+        with contextlib.suppress(Exception):
+            self._found = self._look(*self._arguments)
+
+    def result(self, until: float, default: "Any" = None) -> "Any":
+        """Give what is found by then, or else the default."""
+        self.join(max(0.0, until - time.monotonic()))
+        return default if self._found is None else self._found
+
+
 def output(*command: str) -> "list[str] | None":
     """Return the lines that a command prints; ``None`` where it is not there or fails."""
     code, lines = answered(*command)
@@ -47,7 +69,7 @@ def output(*command: str) -> "list[str] | None":
 def answered(*command: str) -> "tuple[int | None, list[str]]":
     """Return a command's exit code and lines; ``None`` where it is not there.
 
-    The code is ``NO_ANSWER`` where it does not end, or prints without end.
+    The code is ``NO_ANSWER`` where it does not end.
     """
     try:
         process = subprocess.Popen(  # noqa: S603 - tools of the system
@@ -59,37 +81,16 @@ def answered(*command: str) -> "tuple[int | None, list[str]]":
         )
     except OSError:
         return None, []
-    if process.stdout is None:
-        raise AssertionError("it was asked for")
-    with process.stdout as stdout:
-        printed = _read(stdout.fileno(), time.monotonic() + TOOL_LIMIT_S)
-    if printed is None:
-        # Many are scripts around the tool proper.
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
     try:
-        code = process.wait(_EXIT_LIMIT_S)
+        printed, _ = process.communicate(timeout=TOOL_LIMIT_S)
     except subprocess.TimeoutExpired:
-        return NO_ANSWER, []  # nothing ends what is stuck in a driver
-    if printed is None:
+        # Many are scripts around the tool proper; and nothing ends what is stuck in a driver.
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate(timeout=_EXIT_LIMIT_S)
         return NO_ANSWER, []
     lines = printed.decode("utf-8", "replace").split("\n")
-    return code, [line for line in lines if line.strip()]
-
-
-def _read(source: int, deadline: float) -> "bytes | None":
-    """Read a pipe to its end; ``None`` where that is too much, or does not come."""
-    poll = select.poll()
-    poll.register(source)
-    printed = b""
-    while len(printed) < _MAX_BYTES:
-        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            return None
-        piece = os.read(source, 65536)
-        if not piece:
-            return printed
-        printed += piece
-    return None
+    return process.returncode, [line for line in lines if line.strip()]
 
 
 def text_of(file: str) -> str:

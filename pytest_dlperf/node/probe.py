@@ -10,14 +10,13 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 from typing import Any
 
-from pytest_dlperf.node.accelerators import NOTHING, AcceleratorQuery
-from pytest_dlperf.node.checkouts import find_checkouts
+from pytest_dlperf.node.accelerators import NOTHING, find_accelerators
+from pytest_dlperf.node.checkouts import checkout_at
 from pytest_dlperf.node.containers import digest_of, filled
-from pytest_dlperf.node.host_tools import PROC, SYS, joined_names, output, text_of
+from pytest_dlperf.node.host_tools import PROC, SYS, Later, joined_names, output, text_of
 
 NO_VERSION = "no version"
 
@@ -84,52 +83,35 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
     ``wanted`` has the fields of ``Requirements``, and as ``lock`` the beginning of the names of the
     locks that runs hold on the host's devices.
     """
-    # Beside the rest: a tool that hangs, even where no signal ends it, costs its own facts only.
-    facts = {}  # type: dict[str, str]
-    checkouts = {}  # type: dict[str, dict[str, Any]]
-    looking = [
-        threading.Thread(target=_find_facts, args=(facts,), daemon=True),
-        threading.Thread(target=find_checkouts, args=(wanted["checkouts"], checkouts), daemon=True),
-    ]
     facts_until = time.monotonic() + _FACTS_LIMIT_S
-    for one in looking:
-        one.start()
+    facts = [Later(look_at) for look_at in (_processor_facts, _network_facts, _firmware_facts)]
+    checkouts = {name: Later(checkout_at, path) for name, path in wanted["checkouts"].items()}
+    devices = None
+    if wanted["accelerators"]:
+        devices = Later(find_accelerators, wanted["kind"], facts_until)
     lock = wanted["lock"].encode("latin-1")
     is_locked = _is_locked(lock)
-    accelerators = AcceleratorQuery(wanted["kind"]) if wanted["accelerators"] else None
     inside = wanted["inside"]
     trainers = _trainers(wanted)
-    outside = [] if inside is None else _missing_outside(inside["outside"])
-    if inside is None and trainers.editables:
-        looking.append(
-            threading.Thread(
-                target=find_checkouts, args=(trainers.editables, checkouts), daemon=True
-            )
-        )
-        looking[-1].start()
-    found = NOTHING if accelerators is None else accelerators.result(facts_until)
-    for one in looking:
-        one.join(max(0.0, facts_until - time.monotonic()))
-    return {
-        "missing": _missing(wanted) if inside is None else trainers.missing,
-        "outside": outside,
-        "image": None if inside is None else digest_of(inside),
-        "python": trainers.fault,
-        "versions": trainers.versions,
-        "packages": trainers.packages,
-        "kind": found["kind"],
-        "ids": found["ids"],
-        "hidden": found["hidden"],
-        "each": found["each"],
-        "mixed": found["mixed"],
-        "slices": found["slices"],
-        "refused": found["refused"],
-        "failed": found["failed"],
-        # By another run of this tool, it may be: that one is waited for.
-        "used_by": [] if is_locked or _is_locked(lock) else found["used_by"],
-        "facts": dict(facts, **found["facts"]),
-        "checkouts": dict(checkouts),
-    }
+    if inside is None:
+        checkouts.update({n: Later(checkout_at, path) for n, path in trainers.editables.items()})
+    found = dict(devices.result(facts_until + 1.0, NOTHING) if devices else NOTHING)
+    for each in facts:
+        found["facts"] = dict(each.result(facts_until, {}), **found["facts"])
+    known = {name: each.result(facts_until) for name, each in checkouts.items()}
+    # By another run of this tool, it may be: that one is waited for.
+    if is_locked or _is_locked(lock):
+        found["used_by"] = []
+    return dict(
+        found,
+        missing=_missing(wanted) if inside is None else trainers.missing,
+        outside=[] if inside is None else _missing_outside(inside["outside"]),
+        image=None if inside is None else digest_of(inside),
+        python=trainers.fault,
+        versions=trainers.versions,
+        packages=trainers.packages,
+        checkouts={name: each for name, each in known.items() if each},
+    )
 
 
 def _missing(wanted: "dict[str, Any]") -> "list[str]":
@@ -193,13 +175,6 @@ def _trainers(wanted: "dict[str, Any]") -> _Trainers:
     # What measures is no part of what is measured.
     found.editables = {name: path for name, path in editables.items() if name != "pytest-dlperf"}
     return found
-
-
-def _find_facts(found: "dict[str, str]") -> None:
-    for look_at in (_processor_facts, _network_facts, _firmware_facts):
-        # No fact is worth a host: a tool may fail in unforeseen ways.
-        with contextlib.suppress(Exception):
-            found.update(look_at())
 
 
 def _processor_facts() -> "dict[str, str]":

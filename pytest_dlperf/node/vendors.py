@@ -5,11 +5,13 @@ processes that hold their files. Sent to hosts with ``probe``.
 """
 
 import glob
-from collections.abc import Callable, Sequence
+from collections import namedtuple
+from collections.abc import Sequence
 
 from pytest_dlperf.node.amd import find_amd
 from pytest_dlperf.node.host_tools import (
     DEV,
+    ROOT,
     SYS,
     Found,
     first_ids,
@@ -25,33 +27,17 @@ _INTEGRATED = "0000:00:02.0"
 """Graphics that are a part of an Intel processor have this place in every machine."""
 
 
-class Kind:
+class Kind(namedtuple("Kind", ("name", "find", "variables", "outer"))):  # noqa: PYI024 - as typing
     """One kind of accelerator.
 
     ``variables`` limit a process to some devices: what a run is given their ids in, then others of
     the same meaning. ``outer`` does so before them: ids count from 0 among those that it leaves.
-    With ``ranges`` they may be written as in ``0-3``.
     """
 
-    def __init__(
-        self,
-        name: str,
-        find: "Callable[[], Found]",
-        *,
-        variables: "Sequence[str]",
-        outer: str = "",
-        ranges: bool = False,
-    ) -> None:
-        self.name = name
-        self.find = find
-        self.variables = variables
-        self.outer = outer
-        self.ranges = ranges
+    __slots__ = ()
 
 
-def _by_files(
-    name: str, *files: str, variable: str, vendor: str = "", held: str = "", ranges: bool = False
-) -> Kind:
+def _by_files(name: str, variable: str, files: "Sequence[str]", vendor: str, held: str) -> Kind:
     """Make the row of a kind whose devices are files: the first of these patterns with any counts.
 
     Others may have files of such names: then ``vendor`` is looked for on the PCI bus, which also
@@ -59,16 +45,16 @@ def _by_files(
     """
 
     def find() -> Found:
-        count = len(next(filter(None, map(numbered, files)), []))
+        count = len(next(filter(None, (numbered(ROOT + pattern) for pattern in files)), []))
         models = _models(vendor) if vendor else []
         found = Found(first_ids(min(count, len(models)) if vendor else count))
         if found.ids and models:
             found.facts["device"] = joined_names([f"{name} {model}" for model in models])
         if found.ids and held:
-            found.users = [(None, user) for user in holders(held)]
+            found.users = [(None, user) for user in holders(DEV + held)]
         return found
 
-    return Kind(name, find, variables=(variable,), ranges=ranges)
+    return Kind(name, find, (variable,), "")
 
 
 def _models(vendor: str) -> "list[str]":
@@ -83,44 +69,16 @@ def _models(vendor: str) -> "list[str]":
     ]
 
 
+_CHIPS = ("/dev/accel*", "/dev/vfio/*")
+_CORES = ("/sys/devices/virtual/neuron_device/neuron*/neuron_core*",)  # numbered within each chip
+_MODULES = ("/dev/accel/accel*", "/dev/hl*")
 KINDS = (
-    Kind("nvidia", find_nvidia, variables=(VARIABLE,)),
-    Kind(
-        "amd",
-        find_amd,
-        variables=("HIP_VISIBLE_DEVICES", VARIABLE),
-        outer="ROCR_VISIBLE_DEVICES",
-    ),
-    _by_files(
-        "ascend",
-        DEV + "/davinci*",
-        variable="ASCEND_RT_VISIBLE_DEVICES",
-        held=DEV + r"/davinci\d+",
-    ),
-    _by_files(
-        "tpu",
-        DEV + "/accel*",
-        DEV + "/vfio/*",
-        variable="TPU_VISIBLE_CHIPS",
-        vendor="0x1ae0",
-        held=DEV + r"/(accel|vfio/)\d+",
-    ),
+    Kind("nvidia", find_nvidia, (VARIABLE,), ""),
+    Kind("amd", find_amd, ("HIP_VISIBLE_DEVICES", VARIABLE), "ROCR_VISIBLE_DEVICES"),
+    _by_files("ascend", "ASCEND_RT_VISIBLE_DEVICES", ("/dev/davinci*",), "", r"/davinci\d+"),
+    _by_files("tpu", "TPU_VISIBLE_CHIPS", _CHIPS, "0x1ae0", r"/(accel|vfio/)\d+"),
     # Monitors hold the files of Intel's as well.
-    _by_files("intel", DEV + "/dri/renderD*", variable="ZE_AFFINITY_MASK", vendor="0x8086"),
-    _by_files(
-        "gaudi",
-        DEV + "/accel/accel*",
-        DEV + "/hl*",
-        variable="HABANA_VISIBLE_MODULES",
-        vendor="0x1da3",
-        held=DEV + r"/(accel/accel|hl)\d+",
-    ),
-    # Cores are numbered within each chip.
-    _by_files(
-        "neuron",
-        SYS + "/devices/virtual/neuron_device/neuron*/neuron_core*",
-        variable="NEURON_RT_VISIBLE_CORES",
-        held=DEV + r"/neuron\d+",
-        ranges=True,
-    ),
+    _by_files("intel", "ZE_AFFINITY_MASK", ("/dev/dri/renderD*",), "0x8086", ""),
+    _by_files("gaudi", "HABANA_VISIBLE_MODULES", _MODULES, "0x1da3", r"/(accel/accel|hl)\d+"),
+    _by_files("neuron", "NEURON_RT_VISIBLE_CORES", _CORES, "", r"/neuron\d+"),
 )

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pytest_dlperf.node.accelerators import AcceleratorQuery
+from pytest_dlperf.node.accelerators import find_accelerators
 
 _QUERY_LIMIT_S: Final = 10.0
 
@@ -37,7 +37,7 @@ def look_at_machine(environment: Mapping[str, str] = os.environ) -> Machine:
     nodes = _output_of("sinfo", "-h", "-o", "%G")
     gres = re.findall(r"gpu:(?:[^:\s,(]+:)?([0-9]+)", nodes)
     in_allocation = "SLURM_JOB_ID" in environment
-    found = AcceleratorQuery().result(time.monotonic() + _QUERY_LIMIT_S)
+    found = find_accelerators(None, time.monotonic() + _QUERY_LIMIT_S)
     return Machine(
         gpus=len(found["ids"]),
         has_slurm=bool(nodes.strip()) or in_allocation,
