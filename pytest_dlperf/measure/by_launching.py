@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.config.cluster import Cluster
@@ -21,13 +20,14 @@ from pytest_dlperf.config.systems import System
 from pytest_dlperf.files.masking import Digests
 from pytest_dlperf.launch.containers import PYTHON
 from pytest_dlperf.launch.fleet import Fleet
+from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.leases import Lease
 from pytest_dlperf.launch.plan import SCRATCH, NodeCommand
 from pytest_dlperf.launch.record import Stop
-from pytest_dlperf.launch.step_lines import why_no_steps
+from pytest_dlperf.launch.step_lines import serving_file, step_files, why_no_steps
 from pytest_dlperf.launch.watch import Progress, RunWatch, full_disk
 from pytest_dlperf.logs.tree import COMPANIONS, CONTROL_ARM
-from pytest_dlperf.measure.case_launch import CaseLaunch, LaunchChange
+from pytest_dlperf.measure.case_launch import MARGIN_S, CaseLaunch, LaunchChange
 from pytest_dlperf.measure.earlier_logs import now_at, set_aside
 from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
@@ -49,19 +49,15 @@ from pytest_dlperf.model.measurement import (
     RunStatus,
 )
 
-_Report = Callable[[Progress], None]
-
 _REPEATABLE: Final = (RunStatus.FAILED, RunStatus.HUNG)
 """May be a mishap. A log that breaks its contract will do so again, and a slow run counts."""
 
 
 LIKELY_RUNS: Final = 5
 """A case whose number of runs depends on their results rarely takes more."""
-MARGIN_S: Final = 300.0
-"""A run may take so long to come up, and to clean up, beside its own limit."""
 
 
-class RunProgress(Struct, frozen=True, kw_only=True):
+class RunProgress(NamedTuple):
     """The progress of one run of a case.
 
     It is run number ``run`` of ``runs``, or of ``runs`` at most where ``may_be_fewer``. ``arm`` is
@@ -111,8 +107,6 @@ class LaunchMeasurer:
             NotStartedError: A probe that it needs broke.
             BrokenError: What it needs is here, and broken.
         """
-        system = self.systems[case.system]
-        check_estimator(system, self.cluster.estimator)
         below = self.session_dir / COMPANIONS
         with self._as_measurement_errors(
             f". Judge existing logs with --dlperf-logs {case.system}=DIR"
@@ -121,28 +115,24 @@ class LaunchMeasurer:
             if companion_of is not None:
                 folder, taken_on = below / companion_of.case_id, companion_of.fingerprint
                 only = taken_on.hosts if taken_on else ()
-            launch = self._launch_of(system, case, folder=folder)
-            probes = [
-                self._launch_of(self.systems[each.system], each, folder=below / case.id / "before")
-                for each in needs
-            ]
+            launch = self._launch_of(case, folder=folder)
+            before = below / case.id / "before"
+            probes = [self._launch_of(each, folder=before) for each in needs]
             needed = (launch.needed, *(probe.needed for probe in probes))
-            limit_s = _likely_s(launch, self.repeats(case)) + sum(map(_longest_s, probes))
+            limit_s = _likely_s(launch, self.repeats(case)) + sum(
+                probe.longest_s for probe in probes
+            )
             with self.fleet.leased(case, *needed, limit_s=limit_s, only=only or None) as leases:
                 for probe in probes:
-                    self._check_by(probe, leases)
+                    run = self._repeated(probe, leases, 1, 1)
+                    if run.status is not RunStatus.OK:
+                        reason = f": {run.reason}" if run.reason else ""
+                        raise NotStartedError(
+                            f"not started, for the probe {probe.case.id}, which it needs, "
+                            f"{run.status.value} on the same hosts{reason}"
+                        )
                 runs = self._runs(launch, leases)
             return self._measurement(launch, leases, runs)
-
-    def _check_by(self, probe: CaseLaunch, leases: Sequence[Lease]) -> None:
-        """Run a probe that a case needs, once; raise if it breaks."""
-        run = self._repeated(probe, leases, 1, self._reporter(probe, 1, 1), is_first=True)
-        if run.status is not RunStatus.OK:
-            reason = f": {run.reason}" if run.reason else ""
-            raise NotStartedError(
-                f"not started, for the probe {probe.case.id}, which it needs, "
-                f"{run.status.value} on the same hosts{reason}"
-            )
 
     def interleaved(
         self, case: Case, *, hosts: Sequence[str], pairs: int, control: Sequence[Setting]
@@ -153,12 +143,10 @@ class LaunchMeasurer:
         the first broken one ends it all. ``control`` makes a launch one of the accepted software:
         it overrides all other settings. Raises what ``measure`` does.
         """
-        system = self.systems[case.system]
-        check_estimator(system, self.cluster.estimator)
         below = self.session_dir / CONTROL_ARM
         with self._as_measurement_errors():
-            candidate = self._launch_of(system, case, folder=below / "candidate")
-            accepted = self._launch_of(system, case, before=control, folder=below / "control")
+            candidate = self._launch_of(case, folder=below / "candidate")
+            accepted = self._launch_of(case, before=control, folder=below / "control")
             if candidate.variables == accepted.variables:
                 # Whatever is tested would be found to be as slow as itself.
                 raise CannotMeasureError(
@@ -166,7 +154,7 @@ class LaunchMeasurer:
                     "what is tested"
                 )
             needed = (candidate.needed, accepted.needed)
-            limit_s = pairs * (_longest_s(candidate) + _longest_s(accepted))
+            limit_s = pairs * (candidate.longest_s + accepted.longest_s)
             with self.fleet.leased(case, *needed, limit_s=limit_s, only=hosts) as leases:
                 runs = self._run_interleaved(candidate, accepted, leases, pairs)
             return InterleavedRuns(
@@ -203,27 +191,24 @@ class LaunchMeasurer:
     def facts(self, case: Case, digests: Digests) -> LaunchFacts:
         """Write down how a case would be launched, without a look at any host."""
         with self._as_measurement_errors():
-            launch = self._launch_of(self.systems[case.system], case, look=False)
-        return launch_facts(launch, self.fleet.engine, digests)
+            return launch_facts(self._launch_of(case, look=False), self.fleet.engine, digests)
 
     def plan(self, case: Case) -> tuple[NodeCommand, ...]:
         """Plan the first run of a case, without a look at any host."""
-        system = self.systems[case.system]
         with self._as_measurement_errors():
-            launch = self._launch_of(system, case, look=False)
-            nodes = self.fleet.planned_nodes(case, scratch=self.cluster.scratch or SCRATCH)
+            launch = self._launch_of(case, look=False)
+            nodes = self.fleet.planned_nodes(case, scratch=launch.scratch)
         return launch.commands(nodes, run=1, log=launch.log(1))
 
     def dry_run_text(self, case: Case) -> str:
         """Show what a queue would be asked for; without one, nothing."""
         with self._as_measurement_errors():
-            launch = self._launch_of(self.systems[case.system], case, look=False)
+            launch = self._launch_of(case, look=False)
             limit_s = _likely_s(launch, self.repeats(case))
             return self.fleet.dry_run_text(case, launch.needed, limit_s)
 
     def _launch_of(
         self,
-        system: System,
         case: Case,
         *,
         look: bool = True,
@@ -231,7 +216,9 @@ class LaunchMeasurer:
         folder: Path | None = None,
     ) -> CaseLaunch:
         """Prepare a launch; ``before`` overrides what was set, logs go below ``folder``."""
-        spec = system.launch
+        system = self.systems[case.system]
+        check_estimator(system, self.cluster.estimator)
+        spec, engine = system.launch, self.fleet.engine
         if spec is None:
             raise CannotMeasureError(
                 f"{system.file.name} says nothing under 'launch'; leave the system out of this "
@@ -241,20 +228,19 @@ class LaunchMeasurer:
         variables = resolve(spec, system.id, settings, case=case)
         if self.change is not None:
             variables = self.change.of_variables(variables)
-        if self.fleet.held is not None and spec.start_on is StartOn.HEAD:
-            raise CannotMeasureError(
-                f"{case.id} starts its other nodes from the first one (start_on: head), which "
-                f"cannot be done on hosts that {self.fleet.engine.name} gives; launch it over ssh, "
-                "or inside an allocation of Slurm"
-            )
-        engine = self.fleet.engine
         container = None if engine.has_own_files else variables.container
-        if container is not None and spec.start_on is StartOn.HEAD:
-            raise UsageError(
-                f"{system.id} starts its other nodes from the first one (start_on: head), which a "
-                "container would not end at; name the runtime in its command instead, and "
-                "--dlperf-set container.runtime=none"
-            )
+        if spec.start_on is StartOn.HEAD:
+            starts = f"{case.id} starts its other nodes from the first one (start_on: head), which"
+            if self.fleet.held is not None:
+                raise CannotMeasureError(
+                    f"{starts} cannot be done on hosts that {engine.name} gives; launch it over "
+                    "ssh, or inside an allocation of Slurm"
+                )
+            if container is not None:
+                raise UsageError(
+                    f"{starts} a container would not end at; name the runtime in its command "
+                    "instead, and --dlperf-set container.runtime=none"
+                )
         if container is not None or variables.image is not None:
             python = variables.python or PYTHON
         else:
@@ -283,12 +269,15 @@ class LaunchMeasurer:
 
     def _runs(self, launch: CaseLaunch, leases: Sequence[Lease]) -> list[Run]:
         repeats = self.repeats(launch.case)
+        most, may_be_fewer = repeats.at_most, repeats.may_be_fewer
         runs: list[Run] = []
-        for number in range(1, repeats.at_most + 1):
-            show = self._reporter(launch, number, repeats.at_most, at_most=repeats.may_be_fewer)
-            runs.append(self._repeated(launch, leases, number, show, is_first=not runs))
+        for number in range(1, most + 1):
+            run = self._repeated(
+                launch, leases, number, most, may_be_fewer=may_be_fewer, pauses=bool(runs)
+            )
+            runs.append(run)
             # The verdict of the case; further runs would not change it.
-            if runs[-1].status is not RunStatus.OK or not has_number(launch.system, runs[-1]):
+            if run.status is not RunStatus.OK or not has_number(launch.system, run):
                 break
             if repeats.is_enough(runs):
                 break
@@ -302,76 +291,59 @@ class LaunchMeasurer:
         sides = ((candidate, "what is tested", runs[0]), (control, "accepted software", runs[1]))
         for number in range(1, pairs + 1):
             for launch, arm, mine in sides if number % 2 else reversed(sides):
-                show = self._reporter(launch, number, pairs, arm=arm)
-                is_first = not any(runs)
-                mine.append(self._repeated(launch, leases, number, show, is_first=is_first))
-                if mine[-1].status is not RunStatus.OK:
+                run = self._repeated(launch, leases, number, pairs, arm=arm, pauses=any(runs))
+                mine.append(run)
+                if run.status is not RunStatus.OK:
                     return runs
         return runs
 
-    def _reporter(
-        self,
-        launch: CaseLaunch,
-        run: int,
-        runs: int,
-        *,
-        at_most: bool = False,
-        arm: str | None = None,
-    ) -> _Report:
-        return lambda progress: self.show(
-            RunProgress(
-                case=launch.case,
-                run=run,
-                runs=runs,
-                may_be_fewer=at_most,
-                arm=arm,
-                unit=launch.system.unit,
-                progress=progress,
-            )
-        )
-
-    def _repeated(
+    def _repeated(  # noqa: PLR0913 - what is shown of a run, by name
         self,
         launch: CaseLaunch,
         leases: Sequence[Lease],
         number: int,
-        show: _Report,
+        runs: int,
         *,
-        is_first: bool,
+        may_be_fewer: bool = False,
+        arm: str | None = None,
+        pauses: bool = False,
     ) -> Run:
         """Run once, after the pause between two runs; again if it failed and the system says so."""
-        spec = launch.spec
-        pause_s = launch.variables.pause_s
+
+        def show(progress: Progress) -> None:
+            case, unit = launch.case, launch.system.unit
+            self.show(RunProgress(case, number, runs, may_be_fewer, arm, unit, progress))
+
         attempts: list[Run] = []
         while True:
-            if attempts or not is_first:
-                time.sleep(spec.pause_s if pause_s is None else pause_s)
+            if attempts or pauses:
+                time.sleep(launch.pause_s)
             run = self._run(launch, leases, number, show)
-            if run.status not in _REPEATABLE or len(attempts) == spec.retries:
+            if run.status not in _REPEATABLE or len(attempts) == launch.spec.retries:
                 return replace(run, failed_attempts=tuple(attempts))
             renamed = set_aside(launch.log(number), "attempt")
             attempts.append(replace(run, log=now_at(run.log, renamed)))
             self.say(
                 f"{launch.case.id}, run {number}: {run.status.value}; it is run again "
-                f"({len(attempts)} of {spec.retries})"
+                f"({len(attempts)} of {launch.spec.retries})"
             )
 
-    def _run(self, launch: CaseLaunch, leases: Sequence[Lease], number: int, show: _Report) -> Run:
+    def _run(
+        self,
+        launch: CaseLaunch,
+        leases: Sequence[Lease],
+        number: int,
+        show: Callable[[Progress], None],
+    ) -> Run:
         system, spec, case = launch.system, launch.spec, launch.case
         log = launch.log(number)
         set_aside(log, "interrupted")
         leases = self.fleet.ready(leases, case, launch.needed, spec.time_limit_s + MARGIN_S)
         nodes = self.fleet.nodes(leases, launch.needed, log)
         logs = [node.log for node in nodes]
-        head_only = spec.start_on is StartOn.HEAD
+        read_logs = logs[:1] if spec.start_on is StartOn.HEAD else logs
         watch = RunWatch(
-            logs_of(
-                system,
-                case,
-                self.cluster.estimator,
-                run=number,
-                logs=logs[:1] if head_only else logs,
-            ),
+            logs_of(system, case, self.cluster.estimator, run=number, logs=read_logs),
             folders=[path.parent for path in logs],
             work_of_step=case.work_of_step(system.unit),
             first_step_limit_s=spec.first_step_limit_s,
@@ -380,23 +352,37 @@ class LaunchMeasurer:
             on_progress=show,
         )
         try:
-            order = launch.order(nodes, run=number, watch=watch, say=self.say)
+            order = RunOrder(
+                nodes=nodes,
+                plan=lambda nodes: launch.commands(nodes, run=number, log=log),
+                time_limit_s=spec.time_limit_s,
+                scratch=launch.scratch,
+                head_only=spec.start_on is StartOn.HEAD,
+                files={
+                    **({} if spec.steps is None else step_files()),
+                    **({} if spec.server is None else serving_file()),
+                },
+                watch=watch,
+                say=self.say,
+            )
             outcome = self.fleet.run(order, launch.variables)
             # What was printed after a node had failed does not count: others may train on alone.
             has_shown_enough = outcome.stopped.stop is Stop.COMPLETE
             read = watch.finish(() if has_shown_enough else outcome.log_sizes_at_end)
         finally:
             watch.close()
-        # Where the trainer has died, its last words are the reason.
-        died = outcome.stopped.stop is Stop.EXITED and not outcome.succeeded
-        if spec.steps is not None and read.status is not RunStatus.OK and not (read.steps or died):
-            read = replace(read, reason=f"{read.reason}; {why_no_steps(spec.steps, logs)}")
-        if spec.log_file is not None and read.status is not RunStatus.OK and not read.steps:
-            hint = f"is log.file {spec.log_file!r} what the trainer writes, line by line?"
-            read = replace(read, reason=f"{read.reason}; {hint}")
-        if read.status is not RunStatus.OK and not (outcome.succeeded or outcome.error):
-            # A trainer may have died of it before the watch has seen it.
-            outcome = replace(outcome, error=full_disk(log.parent))
+        if read.status is not RunStatus.OK:
+            hints = [read.reason]
+            # Where the trainer has died, its last words are the reason.
+            died = outcome.stopped.stop is Stop.EXITED and not outcome.succeeded
+            if spec.steps is not None and not (read.steps or died):
+                hints.append(why_no_steps(spec.steps, logs))
+            if spec.log_file is not None and not read.steps:
+                hints.append(f"is log.file {spec.log_file!r} what the trainer writes?")
+            read = replace(read, reason="; ".join(filter(None, hints)))
+            if not (outcome.succeeded or outcome.error):
+                # A trainer may have died of it before the watch has seen it.
+                outcome = replace(outcome, error=full_disk(log.parent))
         taken_on = self.fleet.fingerprint(case, launch.needed, leases)
         device = taken_on.machine.get("device")
         read = with_derived(read, system, case, self.cluster, outcome, device=device)
@@ -406,11 +392,4 @@ class LaunchMeasurer:
 def _likely_s(launch: CaseLaunch, repeats: Repeats) -> float:
     """Say for how long a case needs its hosts, unless it takes more runs than most do."""
     runs = repeats.at_most
-    return _longest_s(launch) * (min(runs, LIKELY_RUNS) if repeats.may_be_fewer else runs)
-
-
-def _longest_s(launch: CaseLaunch) -> float:
-    """Say how long a run may take, with the pause before it."""
-    pause_s = launch.variables.pause_s
-    spec = launch.spec
-    return spec.time_limit_s + (spec.pause_s if pause_s is None else pause_s) + MARGIN_S
+    return launch.longest_s * (min(runs, LIKELY_RUNS) if repeats.may_be_fewer else runs)

@@ -14,21 +14,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.config.container import Container
-from pytest_dlperf.config.launch_keys import Devices, StartOn, VariableKind
+from pytest_dlperf.config.launch_keys import Devices, VariableKind
 from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.config.launch_variables import LaunchVariables, published, resolve
 from pytest_dlperf.config.settings import Setting
 from pytest_dlperf.config.systems import System
 from pytest_dlperf.config.template import fill, names_in
 from pytest_dlperf.launch.containers import contained, image_probe, node_in_container
-from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
-from pytest_dlperf.launch.step_lines import serving_file, step_files
-from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.logs.tree import log_path
 from pytest_dlperf.model.case import Case
 
+MARGIN_S: Final = 300.0
+"""A run may take so long to come up, and to clean up, beside its own limit."""
 START: Final = "working_directory"
 """The name of the folder in which a trainer starts."""
 
@@ -126,6 +125,17 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
         """Name the main log of a run."""
         return log_path(self.folder, self.case, self.system.log_name, run)
 
+    @property
+    def pause_s(self) -> float:
+        """The pause before each run but the first."""
+        set_s = self.variables.pause_s
+        return self.spec.pause_s if set_s is None else set_s
+
+    @property
+    def longest_s(self) -> float:
+        """How long a run may take, with the pause before it."""
+        return self.spec.time_limit_s + self.pause_s + MARGIN_S
+
     def published_variables(self, word: Callable[[str], str]) -> LaunchVariables:
         """Resolve the variables as others may read them; ``word`` stands for what they may not."""
         sources = [[*published(self.spec, each, word)] for each in self.settings]
@@ -184,30 +194,6 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
         if self.spec.uses("system_directory", self.case):
             found["system_directory"] = str(self.system.file.parent.absolute())
         return found
-
-    def order(
-        self,
-        nodes: tuple[Node, ...],
-        *,
-        run: int,
-        watch: RunWatch | None = None,
-        say: Callable[[str], None] = lambda _: None,
-    ) -> RunOrder:
-        """Make the order for a run of these nodes."""
-        spec, log = self.spec, self.log(run)
-        return RunOrder(
-            nodes=nodes,
-            plan=lambda nodes: self.commands(nodes, run=run, log=log),
-            time_limit_s=spec.time_limit_s,
-            scratch=self.scratch,
-            head_only=spec.start_on is StartOn.HEAD,
-            files={
-                **({} if spec.steps is None else step_files()),
-                **({} if spec.server is None else serving_file()),
-            },
-            watch=watch,
-            say=say,
-        )
 
     def _paths(self, kind: VariableKind) -> dict[str, str]:
         return {

@@ -14,7 +14,7 @@ import re
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 MARKER = "DLPERF_RUN_ID"
 """Environment variable that is handed down to every process below a supervisor. Its value begins
@@ -71,18 +71,16 @@ def descendants(process: int) -> "list[int]":
     What they do to leave their session, their group or their environment changes nothing.
     """
     children = {}  # type: dict[int, list[int]]
-    dead = set()
-    for number, content in _read_all("stat"):
-        fields = _fields(content)
-        children.setdefault(int(fields[1]), []).append(number)
-        if _is_dead(fields):
-            dead.add(number)
+    stats = {number: _stat(number) for number in _numbers()}
+    for number, stat in stats.items():
+        if stat:
+            children.setdefault(int(stat[1]), []).append(number)
     found = []  # type: list[int]
     new = children.get(process, [])
     while new:
         found += new
         new = [below for number in new for below in children.get(number, [])]
-    return [number for number in found if number not in dead]
+    return [number for number in found if not _is_dead(stats[number])]
 
 
 def marked(prefix: str) -> "list[int]":
@@ -130,8 +128,7 @@ def _marker_in_limits(process: int) -> str:
     run = number >> _RANK_BITS
     if run >> 4 * _RUN_DIGITS != _SIGNATURE:
         return ""
-    stat = _stat(process)
-    if stat is None or _is_dead(stat):
+    if _is_dead(_stat(process)):
         return ""
     return f"{run:x}"[-_RUN_DIGITS:] + f".{number - (run << _RANK_BITS)}."
 
@@ -163,8 +160,8 @@ def _is_own(process: int) -> bool:
 def supervisors() -> "list[tuple[int, str]]":
     """List this user's supervisors of all runs, each with the marker of its run and node."""
     found = []
-    for number, command in _read_all("cmdline"):
-        arguments = command.split(b"\0")[:-1]
+    for number in _numbers():
+        arguments = _read(number, "cmdline").split(b"\0")[:-1]
         marker = os.fsdecode(arguments[-1]) if arguments[1:4] == [b"-I", b"-S", b"-c"] else ""
         if _IS_MARKER(marker) and number != os.getpid() and _is_own(number):
             found.append((number, marker))
@@ -173,31 +170,17 @@ def supervisors() -> "list[tuple[int, str]]":
 
 def is_stopped(process: int) -> bool:
     """Say whether a process was stopped by a signal."""
-    stat = _stat(process)
-    return stat is not None and stat[0] == b"T"
+    return _stat(process)[:1] == [b"T"]
 
 
-def _stat(process: int) -> "list[bytes] | None":
-    content = _read(process, "stat")
-    return _fields(content) if content else None
+def _stat(process: int) -> "list[bytes]":
+    """Split what follows a program's name: it stands in parentheses, and may hold any."""
+    return _read(process, "stat").rpartition(b")")[2].split()
 
 
 def _is_dead(stat: "list[bytes]") -> bool:
     """Say whether a process has ended; one whose first thread has looks so while it has others."""
-    return stat[0] in _DEAD and int(stat[17]) <= 1
-
-
-def _fields(stat: bytes) -> "list[bytes]":
-    """Split what follows the program's name: it stands in parentheses, and may hold any."""
-    return stat.rpartition(b")")[2].split()
-
-
-def _read_all(name: str) -> "Iterator[tuple[int, bytes]]":
-    """Read one file of each process of the machine, where that is allowed."""
-    for number in _numbers():
-        content = _read(number, name)
-        if content:
-            yield number, content
+    return not stat or (stat[0] in _DEAD and int(stat[17]) <= 1)
 
 
 def _numbers() -> "list[int]":
@@ -210,7 +193,6 @@ def _numbers() -> "list[int]":
 def _read(process: int, name: str) -> bytes:
     """Read a file of a process; nothing where it is gone by now, or another user's."""
     try:
-        # To import pathlib takes as long as all of this.
         with open(f"{_PROC}/{process}/{name}", "rb") as file:
             return file.read()
     except OSError:
