@@ -4,6 +4,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from contextlib import contextmanager
 from functools import partial
 
@@ -58,6 +60,16 @@ def test_our_own_is_known_by_process_and_user_however_often_it_is_asked(name):
     assert holder_of(name) == "nobody can say who"
     again = acquire_socket_lock(name)
     again.close()
+
+
+@needs_root
+def test_a_holder_out_of_sight_is_said_to_be(name):
+    """As of a container, or of the machine that it runs on."""
+    code = f"from pytest_dlperf.node.locks import holder_of; print(holder_of({name!r}))"
+    aside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code]
+    with acquire_socket_lock(name):
+        done = subprocess.run(aside, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith(f"({os.geteuid()}), in another PID namespace\n")
 
 
 @needs_root

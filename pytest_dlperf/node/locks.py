@@ -53,7 +53,8 @@ def _by_connection(name: str) -> "str | None":
         asking.connect(name)
         answer = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         process, user, _ = _CREDENTIALS.unpack(answer)
-        return f"user {_user_name(user)}, process {process}{_program(process)}"
+        who = f"process {process}{_program(process)}" if process else "in another PID namespace"
+        return f"user {_user_name(user)}, {who}"
     return None
 
 

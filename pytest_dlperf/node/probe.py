@@ -73,7 +73,8 @@ for one in distributions():
         look_at(one)
     except Exception:
         pass
-print("dlperf-versions", json.dumps([found, packages, missing, editables]))
+looked = {"versions": found, "packages": packages, "missing": missing, "editables": editables}
+print("dlperf-versions", json.dumps(looked))
 """
 
 
@@ -94,7 +95,7 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
     inside = wanted["inside"]
     trainers = _trainers(wanted)
     if inside is None:
-        checkouts.update({n: Later(checkout_at, path) for n, path in trainers.editables.items()})
+        checkouts.update({n: Later(checkout_at, path) for n, path in trainers["editables"].items()})
     found = dict(devices.result(facts_until + 1.0, NOTHING) if devices else NOTHING)
     for each in facts:
         found["facts"] = dict(each.result(facts_until, {}), **found["facts"])
@@ -102,42 +103,29 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
     # By another run of this tool, it may be: that one is waited for.
     if is_locked or _is_locked(lock):
         found["used_by"] = []
+    if inside is None:
+        found["missing"] = [path for path in wanted["folders"].values() if not os.path.isdir(path)]
+        found["missing"] += [path for path in wanted["files"].values() if not os.path.isfile(path)]
+    else:
+        found["missing"] = trainers["missing"]
     return dict(
         found,
-        missing=_missing(wanted) if inside is None else trainers.missing,
-        outside=[] if inside is None else _missing_outside(inside["outside"]),
+        outside=[
+            f"there is no {path!r}, which the container is to see"
+            for path in (inside["outside"] if inside else ())
+            if not os.path.exists(path)
+        ],
         image=None if inside is None else digest_of(inside),
-        python=trainers.fault,
-        versions=trainers.versions,
-        packages=trainers.packages,
+        python=trainers["fault"],
+        versions=trainers["versions"],
+        packages=trainers["packages"],
         checkouts={name: each for name, each in known.items() if each},
     )
 
 
-def _missing(wanted: "dict[str, Any]") -> "list[str]":
-    folders, files = wanted["folders"].values(), wanted["files"].values()
-    missing = [path for path in folders if not os.path.isdir(path)]
-    return missing + [path for path in files if not os.path.isfile(path)]
-
-
-def _missing_outside(paths: "list[str]") -> "list[str]":
-    missing = [path for path in paths if not os.path.exists(path)]
-    return [f"there is no {path!r}, which the container is to see" for path in missing]
-
-
-class _Trainers:
-    """What the trainer's Python finds where it runs, in an image where there is one."""
-
-    def __init__(self, fault: "str | None" = None) -> None:
-        self.fault = fault
-        self.versions = {}  # type: dict[str, str | None]
-        self.packages = {}  # type: dict[str, str]
-        self.missing = []  # type: list[str]
-        self.editables = {}  # type: dict[str, str]
-
-
-def _trainers(wanted: "dict[str, Any]") -> _Trainers:
+def _trainers(wanted: "dict[str, Any]") -> "dict[str, Any]":
     """Have the trainer's Python look for modules and packages; for paths, where it sees others."""
+    found = {"fault": None, "versions": {}, "packages": {}, "missing": [], "editables": {}}  # type: dict[str, Any]
     modules = wanted["modules"]
     paths = [list(wanted[kind].values()) for kind in ("folders", "files")]
     # Where a container's service has started it, nothing else ends it.
@@ -158,22 +146,20 @@ def _trainers(wanted: "dict[str, Any]") -> _Trainers:
         )
     except OSError as error:
         program = "" if inside is None else f"{command[0]}: "
-        return _Trainers(program + os.strerror(error.errno or 0))
+        return dict(found, fault=program + os.strerror(error.errno or 0))
     except subprocess.TimeoutExpired:
         if inside is not None and inside["end"]:
             output(*filled(inside["end"], unique))
         at = f" at the import of {', '.join(modules)}" if modules else ""
-        return _Trainers(f"no answer for {limit_s:g} s{at}")
+        return dict(found, fault=f"no answer for {limit_s:g} s{at}")
     printed = done.stdout.decode("utf-8", "replace")
     match = re.search(r"dlperf-versions (.*)", printed)
     if match is None:
         lines = done.stderr.decode("utf-8", "replace").split("\n")
         last = [line for line in lines if line.strip()][-1:]
-        return _Trainers("exit code {}: {}".format(done.returncode, "".join(last)))
-    found = _Trainers()
-    found.versions, found.packages, found.missing, editables = json.loads(match.group(1))
-    # What measures is no part of what is measured.
-    found.editables = {name: path for name, path in editables.items() if name != "pytest-dlperf"}
+        return dict(found, fault="exit code {}: {}".format(done.returncode, "".join(last)))
+    found.update(json.loads(match.group(1)))
+    found["editables"].pop("pytest-dlperf", None)  # what measures is no part of what is measured
     return found
 
 

@@ -172,7 +172,13 @@ class Supervisor:
                 self._take_orders()
             self._reap()
             self._tell_arrivals()
-            self._check_heartbeat()
+            now = time.monotonic()
+            if self._listening and now - self._heard_at > self._timeout_s:
+                report(deserted=True)
+                self._be_alone()
+            if now - self._reported_at >= HEARTBEAT_INTERVAL_S:
+                self._reported_at = now
+                report(alive=True)
 
     def _pause(self, seconds: float) -> None:
         self._wait(lambda: False, time.monotonic() + seconds)
@@ -198,15 +204,6 @@ class Supervisor:
         if has_ended:
             self._ended_at = None
             report(ended=self._exit_code)
-
-    def _check_heartbeat(self) -> None:
-        now = time.monotonic()
-        if self._listening and now - self._heard_at > self._timeout_s:
-            report(deserted=True)
-            self._be_alone()
-        if now - self._reported_at >= HEARTBEAT_INTERVAL_S:
-            self._reported_at = now
-            report(alive=True)
 
     def _be_alone(self) -> None:
         """Go on without a sender of orders."""
@@ -321,7 +318,7 @@ class Supervisor:
                 stdout=relay.entrance,
                 stderr=relay.entrance,
                 start_new_session=True,
-                preexec_fn=lambda: _begin(self._marker),  # noqa: PLW1509 - there are no threads here
+                preexec_fn=self._mark_child,  # noqa: PLW1509 - there are no threads here
             )
         except OSError as error:
             report(cannot_start=os.strerror(error.errno or 0))
@@ -333,6 +330,10 @@ class Supervisor:
             self._relay = relay
             report(started=self._program.pid)
             relay.start()
+
+    def _mark_child(self) -> None:
+        die_with_parent()
+        set_mark(self._marker)
 
     def _reap(self) -> None:
         while self._has_children:
@@ -359,12 +360,6 @@ class Supervisor:
     def _on_signal(self, number: int, _frame: object) -> None:
         report(signal=signal.Signals(number).name)
         self._advance(Stage.ENDING if self._stage is Stage.SERVING else Stage.KILLING)
-
-
-def _begin(marker: str) -> None:
-    """Make of a child what the program is to be, before it is one."""
-    die_with_parent()
-    set_mark(marker)
 
 
 if __name__ == "__main__":
