@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from clusters.processes import LONG_S, ancestors_of, is_running, wait_until
-from launches import THIS_MACHINE, run_commands, run_spec
+from launches import run_commands, run_spec
 
 from pytest_dlperf.config.launch_keys import Devices
 from pytest_dlperf.config.launch_spec import LaunchSpec
@@ -242,52 +242,6 @@ child.returncode = 0  # it is left alone on purpose
 """
     assert run(nodes(folder, python(code))).succeeded
     assert not is_running(int((folder / "child.pid").read_text()))
-
-
-# What has neither the marker nor a session, a group or a parent in common with its agent.
-HIDDEN = {
-    "empty environment": "os.execve(sys.executable, [sys.executable, '-c', sleep], {})",
-    "overwritten environment": """
-start, end = (int(text) for text in pathlib.Path('/proc/self/stat').read_text().split()[49:51])
-ctypes.memset(start, 0, end - start)
-exec(sleep)
-""",
-}
-
-
-@pytest.mark.parametrize("code", HIDDEN.values(), ids=HIDDEN)
-def test_what_hides_its_origin_is_ended_too(folder, code):
-    hidden = f"""
-import ctypes, os, pathlib, sys
-sleep = {SLEEP!r}
-if os.fork():
-    os._exit(0)
-os.setsid()
-if os.fork():
-    os._exit(0)
-pathlib.Path({str(folder)!r}, "hidden.part").write_text(str(os.getpid()))
-os.rename({str(folder / "hidden.part")!r}, {str(folder / "hidden.pid")!r})
-{code}
-"""
-    agent = f"""
-import os, pathlib, subprocess, sys, time
-with open("/dev/stdout", "ab") as output:
-    subprocess.run([sys.executable, "-c", {hidden!r}], stdout=output, check=True)
-marked = True
-while marked:
-    time.sleep(0.02)
-    try:
-        process = pathlib.Path({str(folder)!r}, "hidden.pid").read_text()
-        marked = b"{processes.MARKER}" in pathlib.Path("/proc", process, "environ").read_bytes()
-    except FileNotFoundError:
-        pass
-print("hidden")
-raise SystemExit(3)
-"""
-    outcome = run(nodes(folder, python(agent)))
-    assert (outcome.exit_codes, outcome.error) == ((3,), None)
-    assert (folder / "run_1.log").read_text() == "hidden\n"
-    assert not is_running(int((folder / "hidden.pid").read_text()))
 
 
 def test_what_an_agent_leaves_behind_is_asked_to_end_before_it_is_killed(tmp_path):
@@ -594,12 +548,6 @@ def test_a_run_whose_output_is_lost_has_failed_and_says_where(tmp_path):
     assert outcome.exit_codes == (0,)
     log = tmp_path / "run_1.log"
     assert f"some of the output is lost: cannot write the log {log}: " in str(outcome.error)
-
-
-def test_all_hosts_are_this_machine():
-    launcher = LocalLauncher()
-    assert launcher.resolve([THIS_MACHINE]) == (THIS_MACHINE,)
-    assert launcher.command(THIS_MACHINE, ["a", "b c"]) == ["a", "b c"]
 
 
 def test_what_is_mounted_in_a_scratch_folder_is_left_and_told(tmp_path):

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import resource
-import select
 import shutil
 import signal
 import subprocess
@@ -15,12 +14,13 @@ import time
 import uuid
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from clusters.processes import LONG_S, is_running, wait_until
 from launches import run_commands
 from other_users import OTHER, in_child, needs_root
+from supervised import Supervised, ended
 from trainers import TinySystem
 
 from pytest_dlperf.launch.launchers import ADDRESS, Launcher
@@ -50,107 +50,43 @@ subprocess.run([sys.executable, "-c", {HIDES!r}, sys.argv[1]])
 """
 
 
-SIGNATURE = f"_SIGNATURE = 0x{0x100 + os.getpid() % 0xC00:X}"
-"""Keeps marks apart: a run of another test would end what this one is to find."""
+DIGITS = 33 + os.getpid() % 90
+"""The number of a run has so many in this process, and 32 elsewhere."""
 
 
-def apart(source):
-    shared = f"_SIGNATURE = 0x{processes._SIGNATURE:X}".encode()  # noqa: SLF001 - as said
-    assert source.count(shared) == 1
-    return source.replace(shared, SIGNATURE.encode())
-
-
-class Supervised:
-    """A supervisor, as a launcher starts it, and a program below."""
-
-    def __init__(self, folder, kill_limit_s, lock):
-        self.marker = f"{uuid.uuid4().hex}.0."
-        self.folder = folder / f"run-{self.marker}"
-        source = apart(source_of(supervisor))
-        limit = b"KILL_LIMIT_S = 8.0"
-        assert source.count(limit) == 1
-        source = source.replace(limit, f"KILL_LIMIT_S = {kill_limit_s}".encode())
-        command, sent = sent_program(PYTHON, source, str(LONG_S), self.marker)
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self.reports: list[dict[str, Any]] = []
-        self._rest = b""
-        self._send(sent)
-        self._send_order(
-            "prepare",
-            run_lock=None,
-            device_locks=[] if lock is None else [lock],
-            sweep=self.marker,
-            node_folder=str(self.folder),
-            files={},
-        )
-
-    def start(self, *arguments, at_end=None):
-        assert self.wait_for("prepared")
-        self._send_order(
-            "start",
-            arguments=list(arguments),
-            environment={processes.MARKER: self.marker},
-            without="",
-            in_front={},
-            python_path=[],
-            folder="/",
-            needs_folder=False,
-            grace_s=0.2,
-            log_file=None,
-            at_end=at_end or [],
-        )
-        self.wait_for("started")
-
-    def wait_for(self, word):
-        deadline = time.monotonic() + LONG_S
-        while not (said := self.said(word)):
-            assert time.monotonic() < deadline, f"never heard {word!r}: {self.reports}"
-            assert self._take(), f"ended without {word!r}: {self.reports}"
-        return said[0]
-
-    def said(self, word):
-        return [report[word] for report in self.reports if word in report]
-
-    def finish(self):
-        """Let its input end, and hear it out."""
-        self.process.stdin.close()
-        while self._take():
-            pass
-        self.process.wait(LONG_S)
-
-    def _take(self):
-        assert select.select([self.process.stdout], [], [], LONG_S)[0], self.reports
-        received = os.read(self.process.stdout.fileno(), 65536)
-        *lines, self._rest = (self._rest + received).split(b"\n")
-        self.reports += [json.loads(line) for line in lines if line]
-        return bool(received)
-
-    def _send_order(self, word, **details):
-        self._send(f"{word} {json.dumps(details)}\n".encode())
-
-    def _send(self, text):
-        self.process.stdin.write(text)
-        self.process.stdin.flush()
+def apart(source, kill_limit_s=8.0):
+    """Keep marks and markers apart: a run of another test would end what this one is to find."""
+    for old, new in (
+        (f"_SIGNATURE = 0x{processes._SIGNATURE:X}", f"_SIGNATURE = {0x100 + os.getpid() % 0xC00}"),  # noqa: SLF001 - as said
+        ("[0-9a-f]{32}", f"[0-9a-f]{{{DIGITS}}}"),
+        ("KILL_LIMIT_S = 8.0", f"KILL_LIMIT_S = {kill_limit_s}"),
+    ):
+        assert source.count(old.encode()) == 1
+        source = source.replace(old.encode(), new.encode())
+    return source
 
 
 @contextmanager
 def supervised(folder, *, kill_limit_s=8.0, lock=None):
-    found = Supervised(folder, kill_limit_s, lock)
-    try:
-        yield found
-    finally:
-        for process in (*processes.descendants(found.process.pid), found.process.pid):
-            processes.send(process, signal.SIGKILL)
-        found.process.wait(LONG_S)
-        for pipe in (found.process.stdin, found.process.stdout):
-            if pipe is not None:
-                with suppress(BrokenPipeError):
-                    pipe.close()
+    """A supervisor whose node is prepared, and whose marks are kept apart."""
+    source = apart(source_of(supervisor), kill_limit_s)
+    with ended(Supervised(source=source, python=PYTHON, digits=DIGITS)) as run:
+        run.folder = folder / f"run-{run.marker}"
+        run.order(
+            "prepare",
+            run_lock=None,
+            device_locks=[] if lock is None else [lock],
+            sweep=run.marker,
+            node_folder=str(run.folder),
+            files={},
+        )
+        yield run
+
+
+def start(run, *arguments):
+    assert run.wait_for("prepared")
+    run.start(*arguments)
+    run.wait_for("started")
 
 
 @pytest.fixture
@@ -171,7 +107,7 @@ def hidden(tmp_path):
 def test_a_signal_at_the_very_end_is_no_death(tmp_path):
     """Slurm asks all processes of a job to end, also those that are about to."""
     with supervised(tmp_path) as run:
-        run.start("true")
+        start(run, "true")
         run.wait_for("ended")
         run.process.stdin.close()
         run.wait_for("final")
@@ -188,7 +124,7 @@ def test_a_signal_asks_the_program_to_end(tmp_path):
         "time.sleep(600)"
     )
     with supervised(tmp_path) as run:
-        run.start(sys.executable, "-c", code, str(tmp_path / "up"))
+        start(run, sys.executable, "-c", code, str(tmp_path / "up"))
         wait_until((tmp_path / "up").exists)
         run.process.send_signal(signal.SIGTERM)
         assert run.wait_for("final") == {"left": []}
@@ -199,8 +135,8 @@ def test_a_signal_asks_the_program_to_end(tmp_path):
 def test_what_is_left_is_ended_by_the_next_run_and_told(tmp_path, hidden, number):
     lock = f"\0pytest-dlperf/{uuid.uuid4().hex}"
     with supervised(tmp_path, lock=lock) as first, supervised(tmp_path) as beside:
-        first.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
-        beside.start("sleep", "600")
+        start(first, sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
+        start(beside, "sleep", "600")
         process = hidden()
         first.process.send_signal(number)
         assert is_running(process)
@@ -216,7 +152,7 @@ def test_what_is_left_is_ended_by_the_next_run_and_told(tmp_path, hidden, number
 @pytest.mark.parametrize("number", [None, signal.SIGKILL, signal.SIGSTOP])
 def test_what_is_left_is_ended_by_a_sweep_that_nobody_waits_for(tmp_path, hidden, number):
     with supervised(tmp_path) as run:
-        run.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
+        start(run, sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
         process = hidden()
         if number is not None:
             run.process.send_signal(number)
@@ -303,7 +239,7 @@ def test_what_cannot_be_ended_is_told_by_number_and_keeps_the_host_from_the_next
     tmp_path, freezer, hidden
 ):
     with supervised(tmp_path, kill_limit_s=0.5) as run:
-        run.start(sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
+        start(run, sys.executable, "-c", STARTS, str(tmp_path / "hidden"))
         process = hidden()
         (freezer / "tasks").write_text(str(process))
         (freezer / "freezer.state").write_text("FROZEN")

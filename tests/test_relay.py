@@ -3,103 +3,33 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import pty
-import select
 import signal
 import socket
-import subprocess
 import sys
 import time
-import uuid
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 from clusters.processes import LONG_S, wait_until
 from launches import run_commands
+from supervised import Supervised, ended
 
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.record import Stop
-from pytest_dlperf.launch.remote_call import sent_program, source_of
 from pytest_dlperf.logs.arrivals import Arrivals
-from pytest_dlperf.node import supervisor
 from pytest_dlperf.node.relay import MERGED_S, Relay
 
-MARKER = f"{uuid.uuid4().hex}.0."
 FLOOD = "import os\nwhile True: os.write(1, b'x' * 9999 + b'\\n')"
-
-
-class Supervised:
-    """A supervisor by itself, whose program's output goes to ``target``."""
-
-    def __init__(self, target, code, timeout_s=LONG_S):
-        program, sent = sent_program(sys.executable, source_of(supervisor), str(timeout_s), MARKER)
-        self.process = subprocess.Popen(
-            program,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=target,
-            start_new_session=True,
-        )
-        self._rest = b""
-        self.reports: list[dict[str, Any]] = []
-        order = {
-            "arguments": [sys.executable, "-c", code],
-            "environment": {},
-            "without": "",
-            "in_front": {},
-            "python_path": [],
-            "folder": str(Path.cwd()),
-            "needs_folder": False,
-            "grace_s": 1.0,
-            "log_file": None,
-            "at_end": [],
-        }
-        self.send(sent + f"start {json.dumps(order)}\n".encode())
-
-    def send(self, text):
-        self.process.stdin.write(text)
-        self.process.stdin.flush()
-
-    def take(self, limit_s):
-        """Take what is reported within a time; say whether more may come."""
-        if not select.select([self.process.stdout], [], [], limit_s)[0]:
-            return True
-        received = os.read(self.process.stdout.fileno(), 65536)
-        *lines, self._rest = (self._rest + received).split(b"\n")
-        self.reports += [json.loads(line) for line in lines if line]
-        return bool(received)
-
-    def said(self, word):
-        return [report[word] for report in self.reports if word in report]
-
-    def wait_for(self, word):
-        deadline = time.monotonic() + LONG_S
-        while not self.said(word):
-            assert time.monotonic() < deadline, f"never heard {word!r}"
-            assert self.take(1.0), f"ended without {word!r}"
-        return self.said(word)[0]
-
-    def finish(self):
-        """Order the end, and return the exit code."""
-        self.send(b"kill\n")
-        while self.take(LONG_S):
-            pass
-        return self.process.wait(LONG_S)
 
 
 @contextmanager
 def supervised(target, code, timeout_s=LONG_S):
-    found = Supervised(target, code, timeout_s)
-    try:
-        yield found
-    finally:
-        found.process.kill()
-        found.process.communicate()
+    with ended(Supervised(target, timeout_s=timeout_s)) as run:
+        run.start(sys.executable, "-c", code, grace_s=1.0)
+        yield run
 
 
 PROGRAMS = {

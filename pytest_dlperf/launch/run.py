@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from types import FrameType
 from typing import Final, final
 
@@ -76,7 +77,12 @@ class _Run:
         self._order = order
         self._signals = signals
         self._gang = Gang(launcher, order, signals)
-        self._begun = datetime.now(UTC).astimezone()
+        self._record = partial(
+            record_problem,
+            launcher=launcher.name,
+            time_limit_s=order.time_limit_s,
+            started=datetime.now(UTC).astimezone(),
+        )
         self._commands: Sequence[NodeCommand] = ()
         self._errors: list[str] = []
         self._log_sizes_at_end: tuple[int, ...] = ()
@@ -100,30 +106,17 @@ class _Run:
             self._end()
             outcome = self._outcome(time.monotonic() - started)
             if self._commands:
-                problem = self._record(outcome)
+                problem = self._record(self._commands, outcome)
                 outcome = replace(outcome, error=outcome.error or problem)
         return outcome
 
     def _begin(self, nodes: Sequence[Node]) -> Sequence[NodeCommand]:
         """Plan what these nodes run, and keep it."""
         commands = self._order.plan(nodes)
-        if commands:
-            problem = self._record(None, commands)
-            if problem is not None:
-                raise BrokenError(problem)
+        if commands and (problem := self._record(commands, None)) is not None:
+            raise BrokenError(problem)
         self._commands = commands
         return commands
-
-    def _record(
-        self, outcome: LaunchOutcome | None, commands: Sequence[NodeCommand] = ()
-    ) -> str | None:
-        return record_problem(
-            commands or self._commands,
-            outcome,
-            launcher=self._launcher.name,
-            time_limit_s=self._order.time_limit_s,
-            started=self._begun,
-        )
 
     def _outcome(self, elapsed_s: float) -> LaunchOutcome:
         errors = [*self._stopped.problems(self._signals), *self._errors]

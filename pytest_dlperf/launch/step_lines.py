@@ -13,19 +13,19 @@ TRAINER: Final = "DLPERF_STEPS"
 """The environment variable that says which trainer's steps are printed."""
 SERVING: Final = "serving.py"
 _LOOK_BYTES: Final = 1 << 26
+_PACKAGE: Final = Path(str(pytest_dlperf.__file__)).parent
 
 
 def step_files() -> dict[str, str]:
     """Give the files that Python has to find on a node, by name: they need nothing else of ours."""
-    trainers = Path(str(pytest_dlperf.__file__)).parent / "trainers"
+    trainers = _PACKAGE / "trainers"
     files = {"sitecustomize.py": "sitecustomize.py", "dlperf_steps.py": "steps.py"}
     return {name: (trainers / own).read_text(encoding="ascii") for name, own in files.items()}
 
 
 def serving_file() -> dict[str, str]:
     """Give the program that runs a server beside a command, by its name."""
-    own = Path(str(pytest_dlperf.__file__)).parent / "node" / SERVING
-    return {SERVING: own.read_text(encoding="ascii")}
+    return {SERVING: (_PACKAGE / "node" / SERVING).read_text(encoding="ascii")}
 
 
 def steps_folder(node_folder: str) -> str:
