@@ -189,7 +189,7 @@ def test_who_improves_is_told_how_to_accept_it(suite):
     better.stdout.fnmatch_lines(
         [
             f"the only case got faster since {begun[1]:%A}, *",
-            "to do: accept the gain, *: --dlperf-update-baselines *",
+            "to do: accept the gain, *",
         ]
     )
     usual.stdout.no_fnmatch_line("to do: *")
