@@ -136,7 +136,6 @@ _define({name!r}, {source!r})
 
 
 _IMPORTED: Final = re.compile(rb"^from (pytest_dlperf[\w.]+) import ", re.MULTILINE)
-"""What a module of ours needs to run: what only its types need is imported further to the right."""
 
 
 def source_of(program: ModuleType) -> bytes:

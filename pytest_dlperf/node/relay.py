@@ -12,7 +12,6 @@ import os
 import select
 import threading
 import time
-from collections import namedtuple
 from typing import Any
 
 from pytest_dlperf.node.file_tail import FileTail
@@ -37,21 +36,6 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_READER = (errno.EPIPE, errno.ECONNRESET)
 
 
-class Arrival(namedtuple("Arrival", ("end", "time", "span"))):  # noqa: PYI024 - as typing
-    """Output that came within ``span`` microseconds up to ``time``.
-
-    ``end`` counts the bytes of all output until then. The time is that of the node's monotonic
-    clock, which has nothing to do with that of another.
-    """
-
-    __slots__ = ()
-
-    @property
-    def begin(self) -> int:
-        """When the first of it came."""
-        return int(self.time - self.span)
-
-
 class Relay(threading.Thread):
     """The way from a program's output to its reader, once it is started."""
 
@@ -73,7 +57,7 @@ class Relay(threading.Thread):
         self._has_ended = False
         self._asked = self._flushed = 0
         self._lock = threading.Lock()
-        self._arrivals = []  # type: list[Arrival]
+        self._arrivals = []  # type: list[tuple[int, int, int]]
         self._anchor = b""
         self._lost = None  # type: str | None
         self._taken = 0
@@ -114,7 +98,11 @@ class Relay(threading.Thread):
         return self._flushed >= self._asked
 
     def pending_arrivals(self) -> "dict[str, Any] | None":
-        """Give the next arrivals to tell of, and why some of the output is lost, if it is."""
+        """Give the next arrivals to tell of, and why some of the output is lost, if it is.
+
+        Each is the end of output, in bytes of all that came, when it came, and within how many
+        microseconds until then, by the node's monotonic clock: nothing to do with that of another.
+        """
         with self._lock:
             told = self._arrivals[:_ENTRIES_TOLD]
             del self._arrivals[:_ENTRIES_TOLD]
@@ -150,9 +138,12 @@ class Relay(threading.Thread):
         self._in_line = not received.endswith(b"\n")
         moment, begin = int(now * 1e6), int(since * 1e6)
         with self._lock:
-            if self._arrivals and moment - self._arrivals[-1].begin <= MERGED_S * 1e6:
-                begin = self._arrivals.pop().begin
-            self._arrivals.append(Arrival(self._taken, moment, moment - begin))
+            if self._arrivals:
+                _, last, span = self._arrivals[-1]
+                if moment - (last - span) <= MERGED_S * 1e6:
+                    begin = last - span
+                    self._arrivals.pop()
+            self._arrivals.append((self._taken, moment, moment - begin))
         while received:
             try:
                 received = received[os.write(self._target, received) :]

@@ -21,7 +21,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import Any
 
 _LOOK_S = 0.1
 _ANSWER_LIMIT_S = 5.0
@@ -33,74 +33,67 @@ _LOCK = threading.Lock()
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-class ServerError(Exception):
-    """The server is at fault."""
+class FaultError(Exception):
+    """The server is at fault, or a program cannot be started."""
 
 
-class Server:
-    """A server that was started, and whether it is ready."""
+class Program:
+    """A program that was started, all of whose lines are printed, with something in front."""
 
-    def __init__(self, order: "dict[str, Any]") -> None:
-        self._address, self._limit_s = order["address"], order["limit_s"]
-        self._line = None if order["line"] is None else re.compile(order["line"].encode())
-        self._ready_line_seen = threading.Event()
-        self._not_ready_reason = "was not printed by it"
-        self._started = time.monotonic()
+    def __init__(self, what: str, command: "Sequence[str]", line: "str | None" = None) -> None:
+        """Start it; the server is in a session of its own, so that all of it can be ended."""
+        self._before = b"server: " if what == "server" else b""
+        self._line = None if line is None else re.compile(line.encode())
+        self.line_seen = False
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - the user's own command
-                order["server"],
+            self.process = subprocess.Popen(  # noqa: S603 - the user's own command
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
+                start_new_session=what == "server",
             )
         except OSError as error:
-            what = f"the server {order['server'][0]!r} cannot be started"
-            raise ServerError(f"{what}: {error.strerror}") from error
-        self._printer = threading.Thread(target=self._print, daemon=True)
-        self._printer.start()
-
-    def wait_until_ready(self) -> None:
-        """Wait for the line, or for an answer."""
-        while not self._is_ready():
-            self.check("before it was ready")
-            if time.monotonic() - self._started > self._limit_s:
-                wanted = self._address or self._line.pattern.decode()  # type: ignore[union-attr]
-                raise ServerError(
-                    f"the server was not ready within {self._limit_s:g} s: {wanted} "
-                    f"{self._not_ready_reason}"
-                )
-            time.sleep(_LOOK_S)
-        _tell(f"the server was ready after {time.monotonic() - self._started:.1f} s")
-
-    def check(self, when: str) -> None:
-        """Raise if it has ended."""
-        code = self._process.poll()
-        if code is not None:
-            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            raise ServerError(f"the server ended with {how} {when}")
-
-    def end(self) -> None:
-        """End it with all that is in its session, and print what it had to say."""
-        for number, limit_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, _GRACE_S)):
-            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                os.killpg(self._process.pid, number)
-                self._process.wait(limit_s)
-        self._printer.join(_OUTPUT_LIMIT_S)
-
-    def _is_ready(self) -> bool:
-        if self._address is None:
-            return self._ready_line_seen.is_set()
-        problem = connection_problem(self._address)
-        self._not_ready_reason = problem or ""
-        return problem is None
+            why = f"the {what} {command[0]!r} cannot be started: {error.strerror}"
+            raise FaultError(why) from error
+        self.printer = threading.Thread(target=self._print, daemon=True)
+        self.printer.start()
 
     def _print(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
-        for line in self._process.stdout:
-            _write(b"server: " + line)
+        # Of both by this process, or a line of one could come into the middle of the other's.
+        for line in self.process.stdout or ():
+            _write(self._before + line)
             if self._line is not None and self._line.search(line.rstrip(b"\r\n")):
-                self._ready_line_seen.set()
+                self.line_seen = True
+
+
+def wait_until_ready(server: Program, order: "dict[str, Any]") -> None:
+    """Wait for the server's line, or for its address to answer."""
+    started, address = time.monotonic(), order["address"]
+    while True:
+        if address is None:
+            problem = None if server.line_seen else "was not printed by it"
+        else:
+            problem = connection_problem(address)
+        waited_s = time.monotonic() - started
+        if problem is None:
+            _tell(f"the server was ready after {waited_s:.1f} s")
+            return
+        check(server, "before it was ready")
+        if waited_s > order["limit_s"]:
+            wanted = address or order["line"]
+            raise FaultError(
+                f"the server was not ready within {order['limit_s']:g} s: {wanted} {problem}"
+            )
+        time.sleep(_LOOK_S)
+
+
+def check(server: Program, when: str) -> None:
+    """Raise if the server has ended."""
+    code = server.process.poll()
+    if code is not None:
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        raise FaultError(f"the server ended with {how} {when}")
 
 
 def connection_problem(address: str) -> "str | None":
@@ -118,39 +111,18 @@ def connection_problem(address: str) -> "str | None":
         return "does not answer"
 
 
-def run_client(command: "Sequence[str]", server: Server) -> int:
-    """Run the client while the server lives; its exit code."""
-    try:
-        client = subprocess.Popen(  # noqa: S603 - as above
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-    except OSError as error:
-        _tell(f"the client {command[0]!r} cannot be started: {error.strerror}")
-        return 127
-    # Its lines go through here, or one of the server's could come into the middle of them.
-    printer = threading.Thread(target=_print_lines, args=(client.stdout,), daemon=True)
-    printer.start()
-    try:
-        while True:
-            try:
-                code = client.wait(_LOOK_S)
-            except subprocess.TimeoutExpired:
-                server.check("while the client ran")
-                continue
-            if code:
-                time.sleep(_LOOK_S)  # it may have met the end of the server
-                server.check(f"and the client, after it, with exit code {code}")
-            return code if code >= 0 else _SIGNALLED - code
-    finally:
-        if client.poll() is None:
-            client.kill()
-            client.wait()
-        printer.join(_OUTPUT_LIMIT_S)
-
-
-def _print_lines(lines: "IO[bytes]") -> None:
-    for line in lines:
-        _write(line)
+def wait_for_client(client: Program, server: Program) -> int:
+    """Wait for the client while the server lives; its exit code."""
+    while True:
+        try:
+            code = client.process.wait(_LOOK_S)
+        except subprocess.TimeoutExpired:
+            check(server, "while the client ran")
+            continue
+        if code:
+            time.sleep(_LOOK_S)  # it may have met the end of the server
+            check(server, f"and the client, after it, with exit code {code}")
+        return code if code >= 0 else _SIGNALLED - code
 
 
 def _write(line: bytes) -> None:
@@ -168,17 +140,25 @@ def _tell(text: str) -> None:
 
 def main() -> int:
     """Run both, and end the server however the client ends."""
-    server, fault = None, None
+    order, server, client, fault = json.loads(sys.argv[1]), None, None, None
     code = 1
     try:
-        server = Server(json.loads(sys.argv[1]))
-        server.wait_until_ready()
-        code = run_client(sys.argv[2:], server)
-    except ServerError as error:
+        server = Program("server", order["server"], order["line"])
+        wait_until_ready(server, order)
+        client = Program("client", sys.argv[2:])
+        code = wait_for_client(client, server)
+    except FaultError as error:
         fault = str(error)
     finally:
+        if client is not None:
+            client.process.kill()
+            client.printer.join(_OUTPUT_LIMIT_S)
         if server is not None:
-            server.end()
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                    os.killpg(server.process.pid, number)
+                    server.process.wait(_GRACE_S)
+            server.printer.join(_OUTPUT_LIMIT_S)
     if fault is not None:
         _tell(fault)
     return code

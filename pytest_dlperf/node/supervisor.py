@@ -8,11 +8,11 @@ processes with the run's mark (``processes``) are looked for in the whole machin
 run whose supervisor is killed or stopped itself, others end (``remains``).
 
 Orders come as lines on standard input, a word and a JSON object each: ``prepare``, ``start``,
-``release``, which takes back what was prepared, ``end``, ``kill``, and an empty line, which only
-is a sign of life. The end of the input is the end of the sender of orders, and means
-``kill``: the next run may begin at once. So does silence: a network between may be cut, and the
-sender be stopped. SIGTERM, SIGINT and SIGHUP mean ``end``, and ``kill`` when one comes after that;
-those that were ignored when it started stay so. Reports are JSON objects, one on each line of
+``release``, which takes back what was prepared, and ``end``; any other only is a sign of life. The
+end of the input is the end of the sender of orders: what is left is killed, and the next run may
+begin at once. So it is after a silence: a network between may be cut, and the sender be stopped.
+SIGTERM, SIGINT and SIGHUP mean ``end``, and a second one kills; those that were ignored when it
+started stay so. Reports are JSON objects, one on each line of
 standard output, one a second at least. What the program prints goes through a pipe to the
 supervisor's standard error, and reports say when it came.
 """
@@ -227,8 +227,6 @@ class Supervisor:
                 self._start(json.loads(rest.decode("ascii")))
             if word == b"end":
                 self._advance(Stage.ENDING)
-            if word == b"kill":
-                self._advance(Stage.KILLING)
 
     def _prepare(self, order: "dict[str, Any]") -> None:
         """Get the node ready: lock its devices, make the run's folder.
