@@ -166,16 +166,6 @@ def test_a_metric_that_is_declared_no_more_is_found(suite, check):
     assert check("--cluster", "local").ret == 0
 
 
-def test_the_local_cluster_needs_no_files(check):
-    result = check("--cluster", "local")
-
-    assert result.ret == 0
-    assert (
-        result.outlines[-1].endswith("1 cluster (local): no faults")
-        or "note" in (result.outlines[-1])
-    )
-
-
 def test_an_unknown_cluster_is_misuse(check):
     result = check("--cluster", "dlperf-v1000")
 
@@ -184,46 +174,46 @@ def test_an_unknown_cluster_is_misuse(check):
     result.stderr.fnmatch_lines(["pytest-dlperf check: there is no cluster 'dlperf-v1000'*"])
 
 
-def test_a_folder_with_nothing_to_check_is_misuse(suite, check):
-    empty = suite.pytester.mkdir("empty")
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--systems", "empty", "--baselines", "empty"], 2, "there is nothing to check"),
+        (["--systems", "empty"], 1, "0 system files (0 cases), 1 cluster"),
+        (["--baselines", "empty"], 0, "no cluster: no faults"),
+        (["--cluster", "local"], 0, "1 cluster (local): no faults"),
+    ],
+)
+def test_a_project_need_not_have_both_systems_and_baselines(suite, check, arguments, code, said):
+    suite.pytester.mkdir("empty")
 
-    result = check("--systems", str(empty), "--baselines", str(empty))
+    result = check(*arguments)
 
-    assert result.ret == 2
-    result.stderr.fnmatch_lines(["pytest-dlperf check: there is nothing to check*--systems*"])
-
-
-def test_baselines_without_any_system_file_are_faults(suite, check):
-    empty = suite.pytester.mkdir("empty")
-
-    result = check("--systems", str(empty))
-
-    assert result.ret == 1
-    assert not result.errlines
-    assert result.outlines[-1].startswith("0 system files (0 cases), 1 cluster")
-
-
-def test_systems_without_any_baselines_have_no_faults(suite, check):
-    empty = suite.pytester.mkdir("empty")
-
-    result = check("--baselines", str(empty))
-
-    assert result.ret == 0
-    assert result.outlines[-1].endswith("no cluster: no faults")
+    assert result.ret == code
+    assert said in (result.errlines or result.outlines)[-1]
 
 
 # ------------------------------------------------------------- the project as sessions see it
 
 
-def test_settings_come_from_the_ini_file_of_sessions(suite, check):
+def test_settings_come_from_the_ini_file_of_sessions(suite, check, monkeypatch):
+    """Their workers and hosts do not matter; another file may be named after two dashes."""
     (suite.path / "baselines").rename(suite.path / "numbers")
-    suite.pytester.makeini("[pytest]\ndlperf_baselines = numbers\nfilterwarnings = error\n")
+    suite.pytester.makeini(
+        "[pytest]\ndlperf_baselines = numbers\naddopts = -n auto\nfilterwarnings = error\n"
+    )
+    monkeypatch.setenv("DLPERF_HOSTS", "@/there/is/no/such/file")
     edit(suite, PADDLE.replace("baselines", "numbers", 1), "accepted: 352.72", "accepted: 1.5")
+    (suite.path / "other.ini").write_text(
+        "[pytest]\ndlperf_baselines = nowhere\n", encoding="utf-8"
+    )
 
     result = check()
+    other = check("--", "-c", "other.ini")
 
     assert result.ret == 1
     result.stdout.fnmatch_lines(["numbers/dlperf-v100/paddle-resnet50.yaml:*"])
+    assert other.ret == 0
+    assert other.outlines[-1].endswith("no cluster: no faults")
 
 
 def test_systems_that_a_conftest_adds_are_known(suite, check):
@@ -260,13 +250,6 @@ def test_a_log_format_of_a_name_that_there_is_is_misuse(suite, check):
     assert result.errlines == ["pytest-dlperf check: the log format 'plsc' is already registered"]
 
 
-def test_hosts_and_workers_of_sessions_do_not_matter(suite, check, monkeypatch):
-    suite.pytester.makeini("[pytest]\naddopts = -n auto\nfilterwarnings = error\n")
-    monkeypatch.setenv("DLPERF_HOSTS", "@/there/is/no/such/file")
-
-    assert check().ret == 0
-
-
 def test_what_pytest_cannot_read_is_misuse(suite, check):
     suite.pytester.makeini("[pytest]\ndlperf_strict = quark\n")
 
@@ -276,16 +259,6 @@ def test_what_pytest_cannot_read_is_misuse(suite, check):
     result.stderr.fnmatch_lines(
         ["ERROR: ini key dlperf_strict='quark'*", "pytest-dlperf check: pytest could not be *"]
     )
-
-
-def test_arguments_after_two_dashes_go_to_pytest(suite, check):
-    other = suite.path / "other.ini"
-    other.write_text("[pytest]\ndlperf_baselines = nowhere\n", encoding="utf-8")
-
-    result = check("--", "-c", "other.ini")
-
-    assert result.ret == 0
-    assert result.outlines[-1].endswith("no cluster: no faults")
 
 
 # --------------------------------------------------------------------- the command line

@@ -189,7 +189,7 @@ def test_numbers_can_be_reckoned_with(template, becomes):
 )
 def test_what_is_no_number_cannot_be_reckoned_with(template):
     (problem,) = messages(spec(template))
-    assert f"in {template}; numbers are nodes, " in problem
+    assert f"in {template}, which is no number" in problem
 
 
 @pytest.mark.parametrize("divisor", ["0.0", "node_rank", "warmup_steps"])
@@ -382,7 +382,7 @@ def test_values_and_hosts_stay_in_their_arguments_whatever_is_in_them(value, hos
 def test_an_unknown_placeholder_is_named_with_its_place_and_what_may_be_meant(entry, path):
     (problem,) = messages(entry)
     assert problem.startswith(f"{path} ")
-    assert "unknown placeholder {batch_per_devise}; did you mean {batch_per_device}?" in problem
+    assert "unknown placeholder {batch_per_devise}; did you mean 'batch_per_device'?" in problem
     assert all(field in problem for field in FIELDS)
 
 

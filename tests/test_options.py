@@ -146,7 +146,7 @@ def test_a_session_may_keep_no_history(project, none):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        *(([f"--dlperf-repeats={number}"], "must be an integer ≥ 1 and ≤ 1000, not ")
+        *(([f"--dlperf-repeats={number}"], "is not an integer ≥ 1 and ≤ 1000")
           for number in ("0", "many", "1001", "9" * 5000)),
         *(([f"--dlperf-wait-limit={number}"], "is not a number of seconds > 0 and ≤ 100000000")
           for number in ("0", "nan", "1e300")),
@@ -157,17 +157,15 @@ def test_a_session_may_keep_no_history(project, none):
         (["--dlperf-history", " "], "--dlperf-history is empty; give a value or leave it out"),
         (["--dlperf-control=nevr"], "unknown value 'nevr'; did you mean 'never'?"),
         (["--dlperf-ssh=ssh 'a"], "cannot be split as a command: No closing quotation"),
-        (["--dlperf-history=:memory:"], "--dlperf-history: ':memory:' keeps nothing; name a file"),
         (["--dlperf-history=/dev/null"], "--dlperf-history: '/dev/null' is not a regular file"),
         (["--dlperf-html=there"], "--dlperf-html: 'there' is a folder; name a file"),
         (["--dlperf-html=new/folder/"], "--dlperf-html: 'new/folder/' is a folder; name a file"),
-        (["--dlperf-html=~unknown/a.html"], "is below a home folder that is unknown here"),
         (["--dlperf-tables=file"], "--dlperf-tables: 'file' is a file; name a folder"),
         (["--dlperf-json=file/x"], "'file/x' cannot be written: {path}/file is not a folder"),
         (["--dlperf-json=" + "x" * 300], "cannot be written: File name too long"),
         (["--dlperf-reason=x"], "--dlperf-reason says why numbers are accepted; give --dlperf-upd"),
         (["--dlperf-update-baselines", "--dlperf-reason=TEXT"], "NCCL"),
-        (["--dlperf-update-baselines", "--dlperf-reason=a\x07"], "has unprintable characters"),
+        (["--dlperf-update-baselines", "--dlperf-reason=a\x07"], "is not a reason; say in pl"),
         (["--dlperf-metric=throughput,"], "'throughput,' is not a list of metrics; write names"),
         (["--dlperf-dry-run", "--dlperf-logs=a=b"], "with --dlperf-logs nothing is; leave one"),
     ],
@@ -182,7 +180,7 @@ def test_a_mistake_is_told_with_its_place(project, arguments, message):
 def test_a_mistake_names_the_variable_or_the_ini_key_and_no_secret(project):
     said = project.refused(environment={"DLPERF_STRICT": "perhaps"})
     assert said.startswith("DLPERF_STRICT='perhaps' is neither yes nor no; use one of 1, true")
-    assert project.refused(ini="dlperf_repeats = 0").startswith("ini key dlperf_repeats must be")
+    assert project.refused(ini="dlperf_repeats = 0").startswith("ini key dlperf_repeats: '0' ")
     assert "secret" not in project.refused("--dlperf-set", "nothing=secret")
 
 

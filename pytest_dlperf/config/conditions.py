@@ -7,18 +7,12 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Annotated, Final
 
-from msgspec import Meta
-
-from pytest_dlperf.config.parts import OneOrMore, Part, Precision, Scalar, Text, doc, many
+from pytest_dlperf.config.parts import OneOrMore, Part, Precision, Scalar, Text, doc, many, text
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import WAYS
 
 Count = Annotated[
-    Scalar,
-    Meta(
-        pattern=r"^[1-9][0-9]{0,8}\+?$",
-        title="a count such as 2, or 2+ for at least so many",
-    ),
+    Scalar, text(r"^[1-9][0-9]{0,8}\+?$", "a count such as 2, or 2+ for at least so many")
 ]
 
 

@@ -32,10 +32,7 @@ def shipped_systems() -> dict[str, Path]:
 def is_trainer(name: str) -> bool:
     """Whether a system that ships is of trainings; else it is of probes, which have no steps."""
     text = shipped_systems()[name].read_text(encoding="utf-8")
-    base = re.search(r"^extends: (\w+)$", text, re.MULTILINE)
-    if base is not None and is_trainer(base[1]):
-        return True
-    return re.search(r"^(?:# +)?(?:unit|window):", text, re.MULTILINE) is not None
+    return re.search(r"^(?:extends|(?:# +)?unit|(?:# +)?window):", text, re.MULTILINE) is not None
 
 
 def comment_of(name: str) -> tuple[str, str]:
@@ -46,57 +43,38 @@ def comment_of(name: str) -> tuple[str, str]:
     return prose, dedent(f"  {example}\n")
 
 
-def extended(own: YamlFile) -> YamlFile:
-    """Lay a system file over those that it extends.
-
-    Raises:
-        YamlError: One of them cannot be found or read, or extends another in turn.
-    """
-    seen = [own.file.resolve()]
-    layers = [own]
-    while (base := _base(layers[-1])) is not None:
-        if base.resolve() in seen:
-            layers[-1].error((EXTENDS,), f"{layers[-1].value[EXTENDS]!r} extends this file in turn")
-            layers[-1].check()
-        seen.append(base.resolve())
-        layers.append(YamlFile(base, private=PRIVATE))
-        if not isinstance(layers[-1].value, dict):
-            layers[-1].read(dict)
-    whole = layers.pop()
-    while layers:
-        over = layers.pop()
-        _replace_start(over.value.get("launch"), whole.value.get("launch"))
-        over.lay_over(whole)
-        whole = over
-    return whole
-
-
-def _replace_start(launch: Any, of_base: Any) -> None:
-    """Have what a file starts replace what its base starts, by whichever key each says it."""
+def lay_over_bases(file: YamlFile, *extending: Path) -> None:
+    """Lay a system file over those that it extends; it is itself one of those of ``extending``."""
+    if not isinstance(file.value, dict) or file.value.get(EXTENDS) is None:
+        return
+    name = file.read(str, (EXTENDS,))
+    base, mistake = _base(file.file, name)
+    extending = (*extending, file.file.resolve())
+    if base.resolve() in extending:
+        mistake = f"{name!r} extends this file in turn"
+    if mistake:
+        file.error((EXTENDS,), mistake)
+        file.check()
+    below = YamlFile(base, private=PRIVATE)
+    below.read(dict[str, Any], may_be_empty=True)
+    lay_over_bases(below, *extending)
+    launch, of_base = file.value.get("launch"), below.value.get("launch")
     if isinstance(launch, dict) and isinstance(of_base, dict):
+        # What is started here replaces what the base starts, by whichever key each says it.
         starts = [key for key in STARTS if launch.get(key) is not None]
         for key in STARTS if starts else ():
             if key not in starts:
                 of_base.pop(key, None)
+    file.lay_over(below)
 
 
-def _base(file: YamlFile) -> Path | None:
-    """Find the file that a system file extends, if any."""
-    if not isinstance(file.value, dict) or file.value.get(EXTENDS) is None:
-        return None
-    name = file.read(str, (EXTENDS,))
+def _base(file: Path, name: str) -> tuple[Path, str]:
+    """Find the file that a system file extends, or say why there is none."""
     if "/" in name or name.endswith((".yaml", ".yml")):
-        base = Path(normpath(file.file.parent / name))
-        if base.is_file():
-            return base
-        file.error((EXTENDS,), f"there is no file {base}")
-        file.check()
+        base = Path(normpath(file.parent / name))
+        return base, "" if base.is_file() else f"there is no file {base}"
     shipped = shipped_systems()
-    if name not in shipped:
-        file.error(
-            (EXTENDS,),
-            f"unknown system {name!r}; those that ship are {', '.join(shipped)}. A file is "
-            f"named by its path, as in ../{name}.yaml{nearest(name, shipped)}",
-        )
-        file.check()
-    return shipped[name]
+    return shipped.get(name, Path()), "" if name in shipped else (
+        f"unknown system {name!r}; those that ship are {', '.join(shipped)}. A file is named by "
+        f"its path, as in ../{name}.yaml{nearest(name, shipped)}"
+    )

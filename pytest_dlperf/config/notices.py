@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,45 +23,27 @@ NO_APPRISE: Final = "Apprise is not installed: pip install 'pytest-dlperf[notify
 COMMENTS: Final = ("github", "gitlab")
 """Kinds that need no more than the CI's own variables; a name tells comments apart."""
 _MAX_FILE_SIZE: Final = 4096
+_ADDRESS: Final = r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?([/?#][!-~]*)?"
+"""An HTTP address without a user name."""
+_NO_ADDRESSES: Final = (
+    "needs the name of a variable, or addresses of Apprise with blanks between, as in tgram://T/C"
+)
+_NO_ADDRESS: Final = (
+    "needs the name of a variable, or an address that begins with https:// or http://"
+)
+_NO_NAME: Final = "takes a name of letters, digits, '.', '_' and '-'"
+_OF_APPRISE: Final = r"[a-z][a-z0-9+.-]*://\S+"
+_KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    **dict.fromkeys(APPRISE, (rf"{_OF_APPRISE}(\s+{_OF_APPRISE})*", _NO_ADDRESSES)),
+    **dict.fromkeys(("json", *PINGS), (_ADDRESS, _NO_ADDRESS)),
+    **dict.fromkeys(COMMENTS, (r"[A-Za-z0-9_.-]{0,60}", _NO_NAME)),
+}
+"""What a receiver of each kind is found by, as an expression and in words."""
 
 
 def is_address(text: str) -> bool:
     """Whether a text is an HTTP address without a user name."""
-    if not text.isascii() or not text.isprintable() or " " in text:
-        return False
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except ValueError:
-        return False
-    return parts.scheme in ("https", "http") and bool(parts.hostname) and parts.username is None
-
-
-def _are_of_apprise(text: str) -> bool:
-    return all(re.fullmatch(r"[a-z][a-z0-9+.-]*://\S+", word) for word in text.split())
-
-
-def _is_name(text: str) -> bool:
-    return re.fullmatch(r"[A-Za-z0-9_.-]{0,60}", text) is not None
-
-
-_ADDRESS: Final = (
-    is_address,
-    "needs the name of a variable, or an address that begins with https:// or http://",
-)
-_ADDRESSES: Final = (
-    _are_of_apprise,
-    "needs the name of a variable, or addresses of Apprise with blanks between, as in tgram://T/C",
-)
-_NAME: Final = (_is_name, "takes a name of letters, digits, '.', '_' and '-'")
-_KINDS: Final[Mapping[str, tuple[Callable[[str], bool], str]]] = {
-    **dict.fromkeys(APPRISE, _ADDRESSES),
-    **dict.fromkeys(("json", *PINGS), _ADDRESS),
-    **dict.fromkeys(COMMENTS, _NAME),
-}
-"""What a receiver of each kind is found by: a check of the text, and what it needs."""
+    return re.fullmatch(_ADDRESS, text) is not None
 
 
 class Target(NamedTuple):
@@ -78,6 +60,10 @@ class Target(NamedTuple):
         return f"<{self.kind} of {self.place}>"
 
     @property
+    def _names_variable(self) -> bool:
+        return self.kind not in COMMENTS and bool(re.fullmatch("[A-Z_][A-Z0-9_]*", self.value))
+
+    @property
     def is_in_clear(self) -> bool:
         """Whether the value itself is a secret, and does not name a variable or a file."""
         return not (self.kind in COMMENTS or self.value.startswith("@") or self._names_variable)
@@ -87,43 +73,30 @@ class Target(NamedTuple):
         """How to keep the secret elsewhere."""
         return f"name a variable that holds it, {self.kind}=VARIABLE, or a file, {self.kind}=@FILE"
 
-    @property
-    def _names_variable(self) -> bool:
-        return self.kind not in COMMENTS and bool(re.fullmatch("[A-Z_][A-Z0-9_]*", self.value))
-
     def where(self, environment: Mapping[str, str] = os.environ) -> str:
-        """Look up the address or the comment's name.
-
-        Raises:
-            UsageError: There is none, or it is malformed. It names no secret.
-        """
+        """Look up the address or the comment's name."""
         value = self.value
         if self._names_variable:
-            value = environment.get(self.value, "").strip()
+            value = environment.get(value, "").strip()
             if not value:
                 raise self.error(f"the variable {self.value} is not set")
         elif value.startswith("@"):
-            value = self._read(self.folder / os.path.expanduser(value[1:]))  # noqa: PTH111 - pathlib refuses unknown users
-        is_right, needs = _KINDS[self.kind]
-        if not is_right(value):
+            file = self.folder / os.path.expanduser(value[1:])  # noqa: PTH111 - pathlib refuses unknown users
+            try:
+                with file.open(encoding="utf-8") as opened:
+                    value = opened.read(_MAX_FILE_SIZE).strip()
+            except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "it is not UTF-8"
+                raise self.error(f"{file} cannot be read: {why}") from None
+        expression, needs = _KINDS[self.kind]
+        if not re.fullmatch(expression, value):
             raise self.error(needs)
         return value
 
-    def _read(self, file: Path) -> str:
-        try:
-            with file.open(encoding="utf-8") as opened:
-                content = opened.read(_MAX_FILE_SIZE).strip()
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is not UTF-8"
-            raise self.error(f"{file} cannot be read: {why}") from None
-        if not content:
-            raise self.error(f"{file} is empty")
-        return content
-
-    def warning(self, environment: Mapping[str, str] = os.environ) -> str | None:
+    def warning(self) -> str | None:
         """Return why no notice can be sent, or who can read the secret; it holds no secret."""
         try:
-            self.where(environment)
+            self.where()
         except UsageError as error:
             return f"{error}; no notice will be sent"
         if self.kind in APPRISE:
@@ -145,34 +118,29 @@ class Target(NamedTuple):
 
 def targets(option: OptionText) -> tuple[Target, ...]:
     """Read notifiers, as in ``json=WEBHOOK``; several have blanks between them."""
-    return tuple(_targets(option))
-
-
-def _targets(option: OptionText) -> Iterator[Target]:
     kinds = "|".join(map(re.escape, _KINDS))
-    for text in re.split(rf"\s+(?=(?:{kinds})(?:=|\s|$))", option.text.strip()):
-        kind, _, value = (part.strip() for part in text.partition("="))
-        if kind not in _KINDS:
-            from pytest_dlperf.files.mistakes import nearest
+    texts = re.split(rf"\s+(?=(?:{kinds})(?:=|\s|$))", option.text.strip())
+    return tuple(_target(option, *text.partition("=")[::2]) for text in texts)
 
-            # It may be an address without its kind: a secret.
-            is_word = re.fullmatch("[a-z+_-]{1,20}", kind) is not None
-            named = f"unknown notifier {kind!r}" if is_word else "needs a notifier"
-            near = nearest(kind, _KINDS) if is_word else ""
-            raise UsageError(
-                f"{option.place}: {named}; allowed: {', '.join(_KINDS)}, as in "
-                f"apprise=SLACK_WEBHOOK{near}"
-            )
-        if kind not in COMMENTS and not value:
-            raise UsageError(
-                f"{option.place}: {kind} needs an address, as in {kind}=NAME_OF_A_VARIABLE"
-            )
-        target = Target(kind=kind, value=value, place=option.place, folder=option.folder)
-        if target.is_in_clear and option.place.startswith("ini "):
-            raise UsageError(
-                f"{option.place}: the address of {kind} is a secret, and ini files are shared: "
-                f"{target.remedy}"
-            )
-        if target.is_in_clear or kind in COMMENTS:
-            target.where()
-        yield target
+
+def _target(option: OptionText, kind: str, value: str) -> Target:
+    kind, value = kind.strip(), value.strip()
+    if kind not in _KINDS:
+        from pytest_dlperf.files.mistakes import nearest
+
+        # It may be an address without its kind: a secret.
+        is_word = re.fullmatch("[a-z+_-]{1,20}", kind) is not None
+        found = f"unknown notifier {kind!r}" if is_word else "needs a notifier"
+        near = nearest(kind, _KINDS) if is_word else ""
+        raise UsageError(
+            f"{option.place}: {found}; allowed: {', '.join(_KINDS)}, as in "
+            f"apprise=SLACK_WEBHOOK{near}"
+        )
+    target = Target(kind=kind, value=value, place=option.place, folder=option.folder)
+    if kind not in COMMENTS and not value:
+        raise target.error(f"needs an address, as in {kind}=NAME_OF_A_VARIABLE")
+    if target.is_in_clear and option.place.startswith("ini "):
+        raise target.error(f"its address is a secret, and ini files are shared: {target.remedy}")
+    if target.is_in_clear or kind in COMMENTS:
+        target.where()
+    return target

@@ -28,9 +28,6 @@ def read_settings(config: pytest.Config, environment: Mapping[str, str] = os.env
 
     Paths on the command line and in the environment start from the folder that pytest was started
     in, those of the ini file from its own, defaults from the root folder.
-
-    Raises:
-        UsageError: A value is malformed, or two contradict each other; the message names them.
     """
     values, places = {}, {}
     for name, declared in OPTIONS.items():

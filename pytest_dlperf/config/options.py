@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -40,7 +41,7 @@ class Option(NamedTuple):
     """The value's name in help; ``None`` for a flag."""
     help: str
     """What the option is for, in Markdown."""
-    read: Callable[[OptionText], Any] = values.text
+    read: Callable[[OptionText], Any] = attrgetter("text")
     """Turns a text into the setting, or raises a ``UsageError``."""
     default: str | None = None
     """Read from the root folder where none is given; without it the setting is ``None``."""
@@ -121,6 +122,11 @@ option: Final[Any] = Option
 def flag(name: str, meaning: str, **more: bool) -> Any:
     """Declare an option without a value."""
     return Option(name, None, meaning, read=values.yes, default="no", **more)
+
+
+def report(name: str, meaning: str) -> Any:
+    """Declare an option that names the file of a report."""
+    return Option(name, "FILE", meaning, read=values.file_to_write, names_a_report=True)
 
 
 class Settings(NamedTuple):
@@ -207,10 +213,7 @@ class Settings(NamedTuple):
         many=True,
     )
     repeats: int | None = option(
-        "repeats",
-        "N",
-        "runs per case, instead of the system's own number",
-        read=values.count,
+        "repeats", "N", "runs per case, instead of the system's own number", read=values.count
     )
     control: ControlArm = option(
         "control",
@@ -237,33 +240,14 @@ class Settings(NamedTuple):
         "fail what would be skipped, and metrics that no test judges: for nightly gates",
         environment=True,
     )
-    html_file: Path | None = option(
-        "html",
-        "FILE",
-        "the results as a page that opens offline",
-        read=values.file_to_write,
-        names_a_report=True,
+    html_file: Path | None = report("html", "the results as a page that opens offline")
+    markdown_file: Path | None = report(
+        "markdown", "the results as Markdown; GitHub's step summary needs no option"
     )
-    markdown_file: Path | None = option(
-        "markdown",
-        "FILE",
-        "the results as Markdown; GitHub's step summary needs no option",
-        read=values.file_to_write,
-        names_a_report=True,
-    )
-    json_file: Path | None = option(
-        "json",
-        "FILE",
-        "the results as JSON",
-        read=values.file_to_write,
-        names_a_report=True,
-    )
-    openmetrics_file: Path | None = option(
+    json_file: Path | None = report("json", "the results as JSON")
+    openmetrics_file: Path | None = report(
         "openmetrics",
-        "FILE",
         "the numbers for Prometheus: a file `*.prom` for node_exporter's textfile collector",
-        read=values.file_to_write,
-        names_a_report=True,
     )
     tables_directory: Path | None = option(
         "tables",
@@ -316,7 +300,7 @@ class Settings(NamedTuple):
         many=True,
     )
     baselines_directory: Path = option(
-        "baselines", "DIR", "folder of the clusters", read=values.path, default="baselines"
+        "baselines", "DIR", "folder of the clusters", read=attrgetter("path"), default="baselines"
     )
 
     @property

@@ -18,7 +18,6 @@ from pytest_dlperf.files.mistakes import SCALAR
 from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN
 
 T = TypeVar("T")
-S = TypeVar("S", bound=Struct)
 
 # msgspec 0.22 may free the types of structs within structs twice when Python collects all objects
 # at its end, which is a crash after a good session. What is frozen is not collected.
@@ -38,26 +37,29 @@ def doc(text: str) -> Meta:
     return Meta(description=text)
 
 
+def text(pattern: str, title: str) -> Meta:
+    """Say what a text must be like, as an expression and in words."""
+    return Meta(pattern=pattern, title=title)
+
+
 TOPOLOGY: Final = r"[1-9][0-9]{0,4}n[1-9][0-9]{0,3}g"
 
 Text = Annotated[str, Meta(pattern=r"\S")]
 Scalar = Annotated[str, Meta(extra_json_schema={"format": SCALAR})]
 """Text as it is written, which an editor may take for a number."""
-Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$", title="one line")]
+Line = Annotated[str, text(r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$", "one line")]
 Name = Annotated[
     str,
-    Meta(
-        pattern=f"^{NAME_PATTERN}$",
-        title="a name of lower-case letters, digits and underscores, a letter first",
+    text(
+        f"^{NAME_PATTERN}$", "a name of lower-case letters, digits and underscores, a letter first"
     ),
 ]
-Precision = Annotated[str, Meta(pattern=f"^{PRECISION_PATTERN}$", title="a precision such as fp32")]
-TopologyText = Annotated[str, Meta(pattern=f"^{TOPOLOGY}$", title="a topology such as 4n8g")]
+Precision = Annotated[str, text(f"^{PRECISION_PATTERN}$", "a precision such as fp32")]
+TopologyText = Annotated[str, text(f"^{TOPOLOGY}$", "a topology such as 4n8g")]
 VariableName = Annotated[
-    str,
-    Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", title="the name of an environment variable"),
+    str, text(r"^[A-Za-z_][A-Za-z0-9_.-]*$", "the name of an environment variable")
 ]
-Expression = Annotated[str, Meta(pattern=r"\S", title="a regular expression")]
+Expression = Annotated[str, text(r"\S", "a regular expression")]
 Positive = Annotated[int, Meta(ge=1, le=10**9)]
 Seconds = Annotated[float, Meta(gt=0, le=10**8)]
 Percent = Annotated[float, Meta(gt=0, lt=100)]
@@ -67,11 +69,6 @@ SomeOf = Annotated[tuple[T, ...], Meta(min_length=1)]
 OneOrMore = Union[T, SomeOf[T]]  # noqa: UP007 - mypy knows no alias of T | …
 Arguments = Scalar | tuple[Scalar, ...]
 """A list, or text that is split as by a shell."""
-
-
-def of_model(kind: type[S], keys: S) -> S:
-    """Return the value of the model that keys of a file are of, where unknown ones are refused."""
-    return kind(**asdict(keys))
 
 
 def words(value: Arguments | None) -> tuple[str, ...]:

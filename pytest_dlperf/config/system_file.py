@@ -2,47 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from pytest_dlperf.config.cases import Entry, Flops
 from pytest_dlperf.config.launch_keys import Launch
-from pytest_dlperf.config.metrics import MetricEntry
 from pytest_dlperf.config.parts import (
+    TOPOLOGY,
     Expression,
     Line,
     Name,
     OneOrMore,
+    Operations,
     Part,
     Percent,
     Positive,
+    Precision,
     Scalar,
     SomeOf,
     Text,
+    TopologyText,
     doc,
+    text,
 )
-from pytest_dlperf.formats.log_format import Ranks
+from pytest_dlperf.formats.declared import Over
+from pytest_dlperf.formats.log_format import Ranks, WhichNode
 from pytest_dlperf.model.measurement import Window
-from pytest_dlperf.model.work import TIMING_GROUPS, Covers, RateScope, StepsIn
+from pytest_dlperf.model.metric import Better, Sanity, Statistic
+from pytest_dlperf.model.work import TIMING_GROUPS, Covers, Layout, RateScope, StepsIn
 
+NO_REFERENCE: Final = "none"
 GROUPS = ("step", "epoch", "rank", *TIMING_GROUPS)
 """What a record may say, by name."""
 
 _Group = Annotated[
-    str, Meta(pattern=f"^({'|'.join(GROUPS)})$", title=f"a group of a record: {', '.join(GROUPS)}")
+    str, text(f"^({'|'.join(GROUPS)})$", f"a group of a record: {', '.join(GROUPS)}")
 ]
+# A whole system that is skipped or expected to fail would be a green that means nothing.
 _Mark = Annotated[
     str,
-    Meta(
-        pattern=r"^(?!_)[A-Za-z0-9_]+$",
-        title="a marker's name of letters, digits and underscores",
+    text(
+        r"^(?!(dlperf|filterwarnings|parametrize|skip|skipif|usefixtures|xfail)$)"
+        r"[A-Za-z][A-Za-z0-9_]*$",
+        "a marker of letters, digits and underscores, and none of pytest's own",
     ),
 ]
-_LogName = Annotated[
+_Unit = Annotated[
     str,
-    Meta(pattern=r"^[^./\x00-\x1f][^/\x00-\x1f]*$", title="the first part of a file name"),
+    text(
+        r"^(tokens/s|(?![kKmM]?[tT]([oO][kK]([eE][nN][sS]?)?|[pP][sS])\b)"
+        r"[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*)$",
+        "a unit such as images/s; tokens are counted in tokens/s",
+    ),
 ]
+_LogName = Annotated[str, text(r"^[^./\x00-\x1f][^/\x00-\x1f]*$", "the first part of a file name")]
 _StepNumber = Annotated[int, Meta(ge=0, le=10**9)]
 _Probes = Annotated[SomeOf[Text], Meta(title="a list of probes, as in [host-memory, torch-gloo]")]
 
@@ -77,10 +90,7 @@ class Format(Part, frozen=True, kw_only=True):
 
     record: Annotated[
         Expression | None,
-        doc(
-            "A regular expression for a step's record. Named groups, such as step and timestamp, "
-            "say what it has."
-        ),
+        doc("An expression for a step's record, with named groups for what it has."),
     ] = None
     json: Annotated[
         dict[_Group, Text] | None,
@@ -95,33 +105,22 @@ class Format(Part, frozen=True, kw_only=True):
     ] = {}
     first_step: Annotated[
         _StepNumber | None,
-        doc(
-            "The number that the first step is printed with; default: 0 if the log's first record "
-            "has step 0, or is one below a multiple of the interval (19, 39, …), else 1."
-        ),
+        doc("The number of the first step; default: by the log's first record, 0 or 1."),
     ] = None
     step: Annotated[
         Literal["count"] | Every | None, doc("Records have no number: count each as one step.")
     ] = None
     steps_in: Annotated[
-        StepsIn,
-        doc("What the step's number counts. Samples are divided by the global batch."),
+        StepsIn, doc("What the step's number counts. Samples are divided by the global batch.")
     ] = StepsIn.STEPS
     ranks: Annotated[
         Ranks,
-        doc(
-            "Who prints into a log: one process, every rank of the node, one process of each node, "
-            "or every rank of the run."
-        ),
+        doc("Who prints into a log: one process, those of the node, one of each node, or all."),
     ] = Ranks.ONE
     rate_scope: Annotated[RateScope, doc("What a printed speed covers.")] = RateScope.GLOBAL
     covers: Annotated[
         Covers | None,
-        doc(
-            "The steps that a printed duration or speed is of; default: since_last for a speed, "
-            "else last_step. A moving mean cannot be read, as its steps overlap from record to "
-            "record: take a time stamp, or the value of the last step."
-        ),
+        doc("The steps of a printed duration (default: last_step) or speed (since_last)."),
     ] = None
     facts: Annotated[
         dict[Name, Expression | Fact],
@@ -132,20 +131,14 @@ class Format(Part, frozen=True, kw_only=True):
     ] = {}
 
 
-class WindowKeys(Window, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The steps of a run that count: warm-up left out, then the measured ones."""
-
-
 class Log(Part, frozen=True, kw_only=True):
     """How logs are named and read."""
 
     name: Annotated[
-        _LogName | None,
-        doc("First part of a log's file name; default for a probe: its framework."),
+        _LogName | None, doc("First part of a log's file name; default: the framework.")
     ] = None
     format: Annotated[
-        str | Format | None,
-        doc("The name of a built-in format, or how a step's record looks."),
+        str | Format | None, doc("The name of a built-in format, or how a step's record looks.")
     ] = None
     node: Annotated[Literal["first", "last", "each"], doc("The nodes whose logs show steps.")] = (
         "first"
@@ -156,46 +149,115 @@ class Log(Part, frozen=True, kw_only=True):
     ] = None
 
 
-class SystemFile(Flops, frozen=True, kw_only=True):
-    """One trainer or probe: how it is started, what its logs look like, and its cases."""
+class Flops(Part, frozen=True, kw_only=True):
+    """Floating-point operations that a training needs, for a token or for a sample."""
+
+    flops_per_token: Annotated[
+        Operations | None,
+        doc("Operations that training on one token takes, forward and backward; for mfu."),
+    ] = None
+    flops_per_sample: Annotated[Operations | None, doc("The same for one sample.")] = None
+
+
+class Entry(Flops, frozen=True, kw_only=True):
+    """One entry of ``cases``: a case for each combination of listed values."""
+
+    precision: Annotated[
+        OneOrMore[Precision], doc("As in fp32. Each combination of listed values is a case.")
+    ] = ()
+    axes: Annotated[
+        dict[str, OneOrMore[Scalar]],
+        doc("What the cases of a probe differ by: one for each combination of values."),
+    ] = {}
+    batch_per_device: Annotated[
+        OneOrMore[Positive], doc("Samples that one device takes in a step.")
+    ] = ()
+    batch_per_replica: Annotated[
+        OneOrMore[Positive],
+        doc("Its name with 'parallel': samples of one data-parallel replica in a step."),
+    ] = ()
+    global_batch: Annotated[
+        OneOrMore[Positive], doc("Samples of the whole run in a step, instead of those.")
+    ] = ()
+    sequence_length: Annotated[OneOrMore[Positive], doc("Tokens of one sample.")] = ()
+    parallel: Annotated[
+        OneOrMore[Layout],
+        doc("How one model is spread over devices; default: each device has all of it."),
+    ] = ()
+    topologies: Annotated[
+        SomeOf[TopologyText], doc("Nodes and devices per node of each case, as in 4n8g.")
+    ]
+    reference: Annotated[
+        str,
+        text(f"^({TOPOLOGY}|{NO_REFERENCE})$", "a topology such as 1n8g, or none"),
+        doc("The topology that speedups are taken over, or none."),
+    ] = "1n1g"
+    options: Annotated[SomeOf[Name], doc("What else changes the speed.")] = ()
+
+
+class MetricEntry(Part, frozen=True, kw_only=True):
+    """How a metric is found in the log, and judged; built-in ones have keys of the latter only."""
+
+    record: Annotated[
+        Expression | None,
+        doc("An expression within a line. Its group value is the number; others name a family."),
+    ] = None
+    json: Annotated[
+        Text | dict[str, Text] | None,
+        doc("Where a probe's JSON has the number: a dotted path, or paths by group; * is any key."),
+    ] = None
+    csv: Annotated[
+        Text | dict[str, Text] | None,
+        doc("The column of a probe's CSV that has the number, or columns by group."),
+    ] = None
+    where: Annotated[
+        dict[str, Scalar], doc("Values that the document or row must have, by key.")
+    ] = {}
+    unit: Annotated[Line | None, doc("The unit that the number is kept and shown in.")] = None
+    printed_in: Annotated[
+        Line | None,
+        doc("The unit that the log prints; default: unit. Prefixes (k, M, G) are known."),
+    ] = None
+    better: Annotated[
+        Better | None, doc("The better direction. This, sanity or judged: false is required.")
+    ] = None
+    statistic: Annotated[
+        Statistic | None, doc("What makes one number of all; default: median, with over: run last.")
+    ] = None
+    node: Annotated[WhichNode | None, doc("The nodes whose logs have it; default: log.node.")] = (
+        None
+    )
+    over: Annotated[
+        Over | None,
+        doc("The part of the log that counts: the measured steps, or all of it; default: window."),
+    ] = None
+    tolerance_percent: Annotated[
+        Percent | None, doc("How much worse the median may be; default: the system's.")
+    ] = None
+    tolerance_at_least: Annotated[
+        Scalar | None, doc("A loss of so much passes, whatever its percentage: 2 s.")
+    ] = None
+    sanity: Annotated[
+        Literal["finite", "falls"] | Sanity | None,
+        doc("What each run must satisfy, whatever the baseline; default for loss: finite."),
+    ] = None
+    judged: Annotated[bool, doc("false: record and show it, without a test.")] = True
+
+
+class SystemKeys(Flops, frozen=True, kw_only=True):
+    """What a system file says, and its system keeps as it is."""
 
     framework: Annotated[Name, doc("First part of the case ids, as in pytorch.")]
     model: Annotated[Name, doc("Second part of the case ids, as in resnet50.")]
-    unit: Annotated[
-        Line | None,
-        doc(
-            "Unit of the throughput, as in images/s. With tokens/s a sample counts as its tokens. "
-            "A probe has none."
-        ),
-    ] = None
-    log: Annotated[Log, doc("How its logs are named and read.")] = Log()
-    window: Annotated[
-        WindowKeys | None, doc("The steps of a run that are measured. A probe has none.")
-    ] = None
-    cases: Annotated[
-        SomeOf[Entry], doc("What is measured: one case for each topology of each entry.")
-    ]
-    metrics: Annotated[
-        dict[str, MetricEntry],
-        doc("What is judged or recorded besides throughput and speedup, by name."),
-    ] = {}
     repeats: Annotated[
         int,
         Meta(ge=1, le=1000),
         doc("Runs of a case, whose median counts. --dlperf-repeats overrides it."),
     ] = 5
     tolerance_percent: Annotated[
-        Percent,
-        doc(
-            "How much worse than its baseline a metric may be. A metric's own tolerance wins, and "
-            "a baseline's over that."
-        ),
+        Percent, doc("How much worse than its baseline a metric may be; a metric's own wins.")
     ] = 5.0
     marks: Annotated[SomeOf[_Mark], doc("pytest markers of its tests, for -m.")] = ()
-    launch: Annotated[
-        Launch | None,
-        doc("How to start the trainer. Without it, only existing logs can be judged."),
-    ] = None
     needs: Annotated[
         _Probes,
         doc("Probes that run first on the hosts of a case. If one breaks, it is not started."),
@@ -206,6 +268,30 @@ class SystemFile(Flops, frozen=True, kw_only=True):
     resource: Annotated[Text | None, doc("What of its hosts a probe measures, as in network.")] = (
         None
     )
+
+
+class SystemFile(SystemKeys, frozen=True, kw_only=True):
+    """One trainer or probe: how it is started, what its logs look like, and its cases."""
+
+    unit: Annotated[
+        _Unit | None,
+        doc("Unit of the throughput, as in images/s; tokens/s counts a sample's length."),
+    ] = None
+    log: Annotated[Log, doc("How its logs are named and read.")] = Log()
+    window: Annotated[
+        Window | None, doc("The steps of a run that are measured. A probe has none.")
+    ] = None
+    cases: Annotated[
+        SomeOf[Entry], doc("What is measured: one case for each topology of each entry.")
+    ]
+    metrics: Annotated[
+        dict[str, MetricEntry],
+        doc("What is judged or recorded besides throughput and speedup, by name."),
+    ] = {}
+    launch: Annotated[
+        Launch | None,
+        doc("How to start the trainer. Without it, only existing logs can be judged."),
+    ] = None
     extends: Annotated[
         Text | None,
         doc("The system that this one builds on: one that ships, or a file. Says what differs."),

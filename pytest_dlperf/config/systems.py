@@ -7,16 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct, to_builtins
-from msgspec.structs import replace
+from msgspec import to_builtins
+from msgspec.structs import asdict, replace
 
-from pytest_dlperf.config.cases import named_cases
-from pytest_dlperf.config.extends import PRIVATE, extended
+from pytest_dlperf.config.cases import build_cases
+from pytest_dlperf.config.extends import PRIVATE, lay_over_bases
 from pytest_dlperf.config.launch_keys import StartOn
 from pytest_dlperf.config.launch_spec import LaunchSpec, launch_of
-from pytest_dlperf.config.metrics import declared_metrics, metrics_of
-from pytest_dlperf.config.parts import of_model
-from pytest_dlperf.config.system_file import Format, SystemFile
+from pytest_dlperf.config.metrics import system_metrics
+from pytest_dlperf.config.system_file import Format, SystemFile, SystemKeys
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import Diagnostic, YamlError, YamlFile, read_text
 from pytest_dlperf.formats.declared import DeclaredMetric
@@ -28,36 +27,23 @@ from pytest_dlperf.formats.log_format import (
     WhichNode,
     custom_format,
 )
-from pytest_dlperf.model.builtin import MFU, Needs
+from pytest_dlperf.model.builtin import Needs
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import NO_WINDOW, Window
 from pytest_dlperf.model.metric import Metric
-from pytest_dlperf.model.work import check_unit
 
 _QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"\\]|\\.)*\"")
 _MARK: Final = re.compile(r"\b(?P<key>record|json|csv|step|global_batch|sequence_length): .*# ?\?")
 """A number that a guess has written, and nothing has confirmed."""
-# A whole system that is skipped or expected to fail would be a green that means nothing.
-_TAKEN_MARKS: Final = (
-    "dlperf",
-    "filterwarnings",
-    "parametrize",
-    "skip",
-    "skipif",
-    "usefixtures",
-    "xfail",
-)
 
 
-class System(Struct, frozen=True, kw_only=True):
-    """One trainer or probe: framework and model, how it is started and read, and its cases.
+class System(SystemKeys, frozen=True, kw_only=True):
+    """One trainer or probe: how it is started and read, and its cases.
 
-    ``SystemFile`` says what each value is. A probe is any program that prints numbers: its logs
-    show no steps, none is measured, and it has no ``unit`` of throughput.
+    A probe is any program that prints numbers: its logs show no steps, none is measured, and it has
+    no ``unit`` of throughput.
     """
 
-    framework: str
-    model: str
     unit: str = ""
     log_name: str
     log_format: LogFormat = NO_STEPS
@@ -65,21 +51,12 @@ class System(Struct, frozen=True, kw_only=True):
     """The nodes whose logs show the steps of a run."""
     window: Window = NO_WINDOW
     cases: tuple[Case, ...]
-    repeats: int = 5
-    tolerance_percent: float = 5.0
-    marks: tuple[str, ...] = ()
     launch: LaunchSpec | None = None
     """How the trainer is started; ``None`` for a system whose logs are only read."""
     metrics: tuple[Metric, ...]
     """What a run of it may have: throughput and speedup, built-in and declared ones."""
     declared: tuple[DeclaredMetric, ...] = ()
     """Those of them that its logs print."""
-    needs: tuple[str, ...] = ()
-    """Probes that run first on a case's hosts; where one breaks, the case is not started."""
-    companions: tuple[str, ...] = ()
-    """Probes that run on a case's hosts once it is red."""
-    resource: str | None = None
-    """What of its hosts a probe measures."""
     file: Path
 
     @property
@@ -94,11 +71,7 @@ class System(Struct, frozen=True, kw_only=True):
 
     @property
     def doubts(self) -> tuple[Diagnostic, ...]:
-        """The numbers that its file marks with ``# ?``; none is recorded before the marks are gone.
-
-        Raises:
-            YamlError: The file can no longer be read.
-        """
+        """The numbers that its file marks with ``# ?``; none is recorded before they are gone."""
         return doubts_in(read_text(self.file), self.file) if self.file.is_file() else ()
 
 
@@ -107,8 +80,7 @@ def doubts_in(text: str, file: Path) -> tuple[Diagnostic, ...]:
     doubts = []
     for number, line in enumerate(text.splitlines(), 1):
         # An expression may hold what looks like a mark.
-        mark = _MARK.search(_QUOTED.sub(lambda quoted: "_" * len(quoted[0]), line))
-        if mark is not None:
+        if mark := _MARK.search(_QUOTED.sub(lambda quoted: "_" * len(quoted[0]), line)):
             why = line[mark.end() :].strip() or "it is marked # ?"
             message = (
                 f"{mark['key']} is in doubt: {why}; look at it, and take the mark away: no "
@@ -128,14 +100,10 @@ def system_files(directories: Iterable[Path]) -> list[Path]:
 
 
 def load_systems(files: Iterable[Path], formats: Mapping[str, LogFormat]) -> dict[str, System]:
-    """Read all systems, by id, in the order of the files.
-
-    Raises:
-        YamlError: With all mistakes of all files.
-    """
-    systems, problems = read_systems(files, formats)
-    if problems:
-        raise YamlError(problems)
+    """Read all systems, by id, in the order of the files."""
+    systems, mistakes = read_systems(files, formats)
+    if mistakes:
+        raise YamlError(mistakes)
     return systems
 
 
@@ -144,22 +112,17 @@ def read_systems(
 ) -> tuple[dict[str, System], list[Diagnostic]]:
     """Read the systems of all files that have no mistakes, and list the mistakes of the others."""
     systems: dict[str, System] = {}
-    problems: list[Diagnostic] = []
+    mistakes: list[Diagnostic] = []
     for file in files:
         try:
             system = _read_system(YamlFile(file, private=PRIVATE), formats)
+            first = systems.setdefault(system.id, system)
+            if first is not system:
+                message = f"the system {system.id} is declared twice; the first is in {first.file}"
+                raise YamlError.at(file, message)
         except YamlError as error:
-            problems += error.diagnostics
-            continue
-        if system.id in systems:
-            first = systems[system.id].file
-            message = f"the system {system.id} is declared twice; the first is in {first}"
-            problems += YamlError.at(file, message).diagnostics
-            continue
-        systems[system.id] = system
-    if not problems and any(system.needs or system.companions for system in systems.values()):
-        problems += _unknown_probes(systems)
-    return systems, problems
+            mistakes += error.diagnostics
+    return systems, mistakes or list(_probe_mistakes(systems))
 
 
 def probes_for(case: Case, names: Iterable[str], systems: Mapping[str, System]) -> list[Case]:
@@ -172,171 +135,115 @@ def probes_for(case: Case, names: Iterable[str], systems: Mapping[str, System]) 
         for name in dict.fromkeys(names)
         for system in systems.values()
         for probe in system.cases
-        if probe.topology == case.topology and name in (system.id, _without_topology(probe))
+        if probe.topology == case.topology and name in _names(probe)
     ]
 
 
-def _without_topology(case: Case) -> str:
-    return case.id.removesuffix(f"-{case.topology}")
+def _names(probe: Case) -> tuple[str, str]:
+    return probe.system, probe.id.removesuffix(f"-{probe.topology}")
 
 
-def _unknown_probes(systems: Mapping[str, System]) -> Iterator[Diagnostic]:
-    probes = {
-        name
-        for system in systems.values()
-        if system.is_probe
-        for name in (system.id, *map(_without_topology, system.cases))
-    }
+def _probe_mistakes(systems: Mapping[str, System]) -> Iterator[Diagnostic]:
+    """Find probes that systems name and none is."""
     for system in systems.values():
-        for key, names in (("needs", system.needs), ("companions", system.companions)):
-            for name in names:
-                message = None
-                if name not in probes or name == system.id:
-                    message = f"no other system file declares the probe {name}"
-                    message += nearest(name, probes - {system.id})
-                elif not any(probes_for(case, [name], systems) for case in system.cases):
-                    message = f"{name} has none of the topologies of {system.id}"
-                if message is not None:
-                    yield from YamlError.at(system.file, message, path=f"$.{key}").diagnostics
+        named = {"needs": system.needs, "companions": system.companions}
+        for key, name in ((key, name) for key, names in named.items() for name in names):
+            others = (
+                each.cases for each in systems.values() if each.is_probe and each is not system
+            )
+            probes = {name for cases in others for probe in cases for name in _names(probe)}
+            if name not in probes:
+                message = f"no other system file declares the probe {name}{nearest(name, probes)}"
+            elif not any(probes_for(case, [name], systems) for case in system.cases):
+                message = f"{name} has none of the topologies of {system.id}"
+            else:
+                continue
+            yield from YamlError.at(system.file, message, path=f"$.{key}").diagnostics
 
 
 def system_of_text(text: str, file: Path, formats: Mapping[str, LogFormat]) -> System:
-    """Read the text of a system file.
-
-    Raises:
-        YamlError: With its mistakes.
-    """
+    """Read the text of a system file."""
     return _read_system(YamlFile(file, text, private=PRIVATE), formats)
 
 
-def _read_system(own: YamlFile, formats: Mapping[str, LogFormat]) -> System:
-    file = extended(own)
-    is_probe = _is_probe(file)
+def _read_system(file: YamlFile, formats: Mapping[str, LogFormat]) -> System:
+    lay_over_bases(file)
+    _check_complete(file)
     keys = file.read(SystemFile)
-    node = WhichNode(keys.log.node)
-    try:
-        check_unit(keys.unit or "")
-    except ValueError as error:
-        file.error(("unit",), str(error))
-    for number, mark in enumerate(keys.marks):
-        if mark in _TAKEN_MARKS or not mark.isidentifier():
-            message = f"the marker {mark!r} cannot be a system's; use another name"
-            file.error(("marks", number), message)
-    cases = named_cases(
-        file,
-        keys.cases,
-        framework=keys.framework,
-        model=keys.model,
-        unit=keys.unit,
-        flops=keys,
-    )
-    log_format = _log_format(file, keys.log.format, formats, is_probe=is_probe)
-    _check_facts(file, keys.log.format, cases)
-    has_flops = any(case.flops_per_sample is not None for case in cases)
-    if MFU in keys.metrics and cases and not has_flops:
-        message = "MFU needs flops_per_token or flops_per_sample, of the system or of a case"
-        file.error(("metrics", MFU), message)
-    declared = declared_metrics(
-        file, keys.metrics, is_probe=is_probe, unit=keys.unit or "", node=node
-    )
-    for name, each in declared.items() if log_format.renumbers else ():
-        if each.has_step:
+    cases = build_cases(file, keys)
+    launch = None if keys.launch is None else launch_of(file, keys.launch, cases, keys.log.file)
+    available = [Needs.NOTHING]
+    if launch is not None:
+        available.append(Needs.LAUNCH)
+    if any(each.flops_per_token or each.flops_per_sample for each in (keys, *keys.cases)):
+        available.append(Needs.FLOPS)
+    builtin, declared = system_metrics(file, keys, available)
+    log_format = _log_format(file, keys, formats, cases)
+    for name, metric in declared.items() if log_format.renumbers else ():
+        if metric.has_step:
             file.error(
                 ("metrics", name, "record"),
                 "the group 'step' does not number the steps here; without it, a number is "
                 "of the step on whose line it stands, or of the one before",
             )
-    launch = None if keys.launch is None else launch_of(file, keys.launch, cases, keys.log.file)
     file.check()
-    ranks = log_format.ranks
-    if launch is not None and launch.start_on is StartOn.HEAD and ranks is Ranks.LOCAL:
-        ranks = Ranks.ALL  # all print into the head's log
-    options = frozenset(option for case in cases for option in case.options)
-    builtin: Iterable[Metric] = ()
-    if keys.unit is not None:
-        available = {Needs.LAUNCH: launch is not None, Needs.FLOPS: has_flops}
-        builtin = metrics_of(keys.unit, keys.metrics, [n for n, has in available.items() if has])
+    if launch is not None and launch.start_on is StartOn.HEAD and log_format.ranks is Ranks.LOCAL:
+        log_format = replace(log_format, ranks=Ranks.ALL)  # all print into the head's log
     return System(
-        framework=keys.framework,
-        model=keys.model,
+        **{name: getattr(keys, name) for name in SystemKeys.__struct_fields__},
         unit=keys.unit or "",
         log_name=keys.log.name or keys.framework,
-        log_format=replace(log_format, options=options, ranks=ranks),
-        log_node=node,
-        window=of_model(Window, keys.window) if keys.window else NO_WINDOW,
+        log_format=log_format,
+        log_node=WhichNode(keys.log.node),
+        window=keys.window or NO_WINDOW,
         cases=cases,
-        repeats=keys.repeats,
-        tolerance_percent=keys.tolerance_percent,
-        marks=keys.marks,
         launch=launch,
-        metrics=(*builtin, *(each.metric for each in declared.values())),
+        metrics=(*builtin.values(), *(each.metric for each in declared.values())),
         declared=tuple(declared.values()),
-        needs=keys.needs,
-        companions=keys.companions,
-        resource=keys.resource,
         file=file.file,
     )
 
 
-def _is_probe(file: YamlFile) -> bool:
-    """Whether nothing of steps is there; where something is, report what a training lacks."""
+def _check_complete(file: YamlFile) -> None:
+    """Report what a training lacks, which is a file that says anything of steps."""
     keys = file.value if isinstance(file.value, dict) else {}
-    log = keys.get("log", {})
-    form = log.get("format") if isinstance(log, dict) else None
+    log = {**keys["log"]} if isinstance(keys.get("log"), dict) else {}
+    form = log.get("format")
     has_format = form is not None and not (isinstance(form, dict) and [*form] == ["facts"])
-    if not (has_format or "unit" in keys or "window" in keys):
-        return True
-    for key in ("unit", "log", "window"):
-        if key not in keys:
-            file.error((), f"the key {key!r} is missing")
-    for key in ("name", "format"):
-        if "log" in keys and isinstance(log, dict) and key not in log:
-            file.error(("log",), f"the key {key!r} is missing")
-    return False
+    if has_format or "unit" in keys or "window" in keys:
+        for path, key in ((), "unit"), ((), "window"), (("log",), "format"):
+            if key not in (log if path else keys):
+                file.error(path, f"the key {key!r} is missing")
 
 
 def _log_format(
-    file: YamlFile,
-    form: str | Format | None,
-    formats: Mapping[str, LogFormat],
-    *,
-    is_probe: bool,
+    file: YamlFile, keys: SystemFile, formats: Mapping[str, LogFormat], cases: Sequence[Case]
 ) -> LogFormat:
-    place = ("log", "format")
-    if isinstance(form, str) and form not in formats:
-        allowed = f"{', '.join(formats)}, or a mapping with 'record', 'json' or 'csv'"
-        file.error(place, f"found {form!r}; allowed: {allowed}{nearest(form, formats)}")
-    if form is None or isinstance(form, str):
-        return formats.get(form or "", NO_STEPS)
-    facts, options = to_builtins((form.facts, form.options))
-    step = form.step
-    try:
-        if is_probe:
-            return replace(NO_STEPS, facts=declared_facts(facts, {}))
-        return custom_format(
-            file.place(place).file.stem,
-            record=form.record,
-            json=form.json,
-            csv=form.csv,
-            where=form.where,
-            first_step=form.first_step,
-            step_every=1 if step == "count" else None if step is None else step.every,
-            steps_in=form.steps_in,
-            ranks=form.ranks,
-            rate_scope=form.rate_scope,
-            covers=form.covers,
-            facts=facts,
-            options=options,
-        )
-    except ValueError as error:
-        file.error(place, str(error))
-        return NO_STEPS
+    place, form = ("log", "format"), keys.log.format
+    log_format = NO_STEPS
+    if isinstance(form, str):
+        if form not in formats:
+            allowed = f"{', '.join(formats)}, or a mapping with 'record', 'json' or 'csv'"
+            file.error(place, f"found {form!r}; allowed: {allowed}{nearest(form, formats)}")
+        log_format = formats.get(form, NO_STEPS)
+    elif form is not None:
+        facts = [*(cases[0].free_axes if cases else ()), *CASE_FACTS]
+        for name in form.facts:
+            if name not in facts:
+                message = f"{name!r} is not a fact of a case; those are {', '.join(facts)}"
+                file.error((*place, "facts", name), message)
+        try:
+            log_format = _own_format(file.place(place).file.stem, form, is_probe=keys.unit is None)
+        except ValueError as error:
+            file.error(place, str(error))
+    options = frozenset(option for case in cases for option in case.options)
+    return replace(log_format, options=options)
 
 
-def _check_facts(file: YamlFile, form: str | Format | None, cases: Sequence[Case]) -> None:
-    axes = cases[0].free_axes if cases else {}
-    for name in () if form is None or isinstance(form, str) else form.facts:
-        if name not in CASE_FACTS and name not in axes:
-            facts = ", ".join((*axes, *CASE_FACTS))
-            message = f"{name!r} is not a fact of a case; those are {facts}"
-            file.error(("log", "format", "facts", name), message)
+def _own_format(name: str, form: Format, *, is_probe: bool) -> LogFormat:
+    said = {**asdict(form), **to_builtins({"facts": form.facts, "options": form.options})}
+    if is_probe:
+        return replace(NO_STEPS, facts=declared_facts(said["facts"], {}))
+    step = said.pop("step")
+    every = 1 if step == "count" else step and step.every
+    return custom_format(name, **said, step_every=every)

@@ -7,7 +7,6 @@ number, a field or a literal one: ``{batch_per_replica/tp}``, ``{batch_per_node/
 
 from __future__ import annotations
 
-import difflib
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,6 +14,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, Final
 
+from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.formats.facts import CASE_FACTS
 from pytest_dlperf.model.case import Case
 
@@ -69,13 +69,13 @@ EXTRA_ARGUMENTS: Final = "{extra_arguments}"
 """Where in a command the system's further arguments, and the user's, go; whole arguments."""
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-# Short numbers only, so that no result is out of a float's range.
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
     "/": operator.truediv,
 }
+# Short numbers only, so that no result is out of a float's range.
 _ARITHMETIC = re.compile(
     r"([A-Za-z_]\w*) ?([-+*/]) ?([0-9]{1,15}(?:\.[0-9]{1,15})?|[A-Za-z_]\w*)", re.ASCII
 )
@@ -86,7 +86,7 @@ def case_fields(case: Case) -> dict[str, object]:
     """Return the fields that follow from the case; ``None`` for those that it has no value of."""
     if case.work is not None:
         return {name: value(case) for name, value in _CASE_FIELDS.items()}
-    fields = {name: value(case) for name, value in _CASE_FIELDS.items() if name in _OF_EVERY_CASE}
+    fields = {name: _CASE_FIELDS[name](case) for name in _OF_EVERY_CASE}
     return {**dict.fromkeys((*_CASE_FIELDS, *_OF_STEPS)), **fields, **case.free_axes}
 
 
@@ -94,11 +94,16 @@ def fill(template: str, values: Mapping[str, object]) -> str:
     """Put the values in, in one pass."""
 
     def replacement(match: re.Match[str]) -> str:
-        inside = match[1]
-        if inside is None:
+        if match[1] is None:
             return match[0][0]
-        arithmetic = _ARITHMETIC.fullmatch(inside)
-        return str(values[inside]) if arithmetic is None else _reckon(arithmetic, values)
+        name, operation, other = _parts(match[1])
+        if not operation:
+            return str(values[name])
+        from fractions import Fraction
+
+        number = other if other[0].isdigit() else str(values[other])
+        result = _OPERATORS[operation](Fraction(str(values[name])), Fraction(number))
+        return str(result) if result.denominator == 1 else repr(float(result))
 
     return _PLACEHOLDER.sub(replacement, template)
 
@@ -113,57 +118,38 @@ def names_in(template: str) -> frozenset[str]:
 def template_problems(template: str, allowed: Collection[str]) -> Iterator[str]:
     """List all that is wrong with a template in which the ``allowed`` names may stand."""
     for match in _PLACEHOLDER.finditer(template):
-        inside = match[1]
+        placeholder, inside = match[0], match[1]
         if inside is None:
-            if len(match[0]) == 1:
+            if len(placeholder) == 1:
                 yield (
-                    f"{template!r} has a single {match[0]!r} at character {match.start() + 1}; "
-                    f"a literal brace is written twice, {match[0] * 2!r}"
+                    f"{template!r} has a single {placeholder!r} at character {match.start() + 1}; "
+                    f"a literal brace is written twice, {placeholder * 2!r}"
                 )
             continue
-        arithmetic = _ARITHMETIC.fullmatch(inside)
+        _, operation, other = _parts(inside)
         for name in _names(inside):
-            if name not in allowed:
-                yield _unknown(template, match[0], name, allowed)
-            elif arithmetic is not None and FIELDS.get(name) is not int:
+            if placeholder in (ARGUMENTS, EXTRA_ARGUMENTS):
                 yield (
-                    f"{template!r} reckons with {name!r} in {match[0]}; numbers are "
-                    f"{', '.join(field for field, kind in FIELDS.items() if kind is int)}"
+                    f"{template!r} has {placeholder} in it, which can only be an argument of its "
+                    "own in 'command'"
                 )
-        if arithmetic is not None and arithmetic[2] == "/":
-            divisor = arithmetic[3]
-            if divisor in _MAY_BE_ZERO or (divisor[0].isdigit() and not float(divisor)):
-                yield f"{template!r} divides by zero in {match[0]}"
+            elif name not in allowed:
+                yield (
+                    f"{template!r} has the unknown placeholder {placeholder}"
+                    f"{nearest(name, allowed)}; allowed are {', '.join(allowed)}"
+                )
+            elif operation and FIELDS.get(name) is not int:
+                yield f"{template!r} reckons with {name!r} in {placeholder}, which is no number"
+        if operation == "/" and (other in _MAY_BE_ZERO or not other.strip("0.")):
+            yield f"{template!r} divides by zero in {placeholder}"
 
 
-def _names(inside: str) -> tuple[str, ...]:
-    """List the names in what stands between two braces."""
-    arithmetic = _ARITHMETIC.fullmatch(inside)
-    if arithmetic is None:
-        return (inside,)
-    left, _, right = arithmetic.groups()
-    return (left,) if right[0].isdigit() else (left, right)
+def _parts(inside: str) -> tuple[str, str, str]:
+    """Split what stands between two braces: a name, or one with an operation and its operand."""
+    match = _ARITHMETIC.fullmatch(inside)
+    return (match[1], match[2], match[3]) if match else (inside, "", "")
 
 
-def _unknown(template: str, placeholder: str, name: str, allowed: Collection[str]) -> str:
-    if placeholder in (ARGUMENTS, EXTRA_ARGUMENTS):
-        return (
-            f"{template!r} has {placeholder} in it, which can only be an argument of its own "
-            "in 'command'"
-        )
-    near = difflib.get_close_matches(name, allowed, n=1)
-    meant = f"did you mean {{{near[0]}}}? " if near else ""
-    return (
-        f"{template!r} has the unknown placeholder {placeholder}; {meant}allowed are "
-        f"{', '.join(allowed)}"
-    )
-
-
-def _reckon(arithmetic: re.Match[str], values: Mapping[str, object]) -> str:
-    """Return a whole number where the result is one, else its shortest decimal form."""
-    from fractions import Fraction
-
-    name, operation, other = arithmetic.groups()
-    number = other if other[0].isdigit() else str(values[other])
-    result = _OPERATORS[operation](Fraction(str(values[name])), Fraction(number))
-    return str(result) if result.denominator == 1 else repr(float(result))
+def _names(inside: str) -> list[str]:
+    name, operation, other = _parts(inside)
+    return [name, other] if operation and not other[0].isdigit() else [name]

@@ -23,7 +23,6 @@ E = TypeVar("E", bound=Enum)
 START_TIME: Final = "<start time>"
 PROCESS: Final = "<process>"
 NO_HISTORY: Final = "none"
-_IN_MEMORY: Final = ":memory:"
 _MAX_COUNT: Final = 1000
 _MAX_SECONDS: Final = 10**8
 _TRUE: Final = ("1", "true", "yes", "on")
@@ -81,30 +80,12 @@ class OptionText(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """The text as a path.
-
-        Raises:
-            UsageError: It begins with ``~`` and a user without a home folder on this machine.
-        """
-        try:
-            return self.folder / Path(self.text).expanduser()
-        except RuntimeError:
-            message = "is below a home folder that is unknown here; write the path in full"
-            raise self.error(message) from None
+        """The text as a path."""
+        return self.folder / os.path.expanduser(self.text)  # noqa: PTH111 - pathlib refuses unknown users
 
     def error(self, message: str) -> UsageError:
         """Make an error that names place and text."""
         return UsageError(f"{self.place}: {self.text!r} {message}")
-
-
-def text(option: OptionText) -> str:
-    """Return the text as it is."""
-    return option.text
-
-
-def path(option: OptionText) -> Path:
-    """Return the path; whether anything is there does not matter."""
-    return option.path
 
 
 def as_written(option: OptionText) -> OptionText:
@@ -127,21 +108,16 @@ def count(option: OptionText) -> int:
     """Read a number of runs."""
     # int() itself refuses thousands of digits.
     if not (re.fullmatch(r"[0-9]{1,4}", option.text) and 0 < int(option.text) <= _MAX_COUNT):
-        raise UsageError(
-            f"{option.place} must be an integer ≥ 1 and ≤ {_MAX_COUNT}, not {option.text!r}"
-        )
+        raise option.error(f"is not an integer ≥ 1 and ≤ {_MAX_COUNT}")
     return int(option.text)
 
 
 def seconds(option: OptionText) -> float:
     """Read a time in seconds, above zero."""
-    try:
-        number = float(option.text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= _MAX_SECONDS:
+    is_number = re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}", option.text)
+    if not (is_number and 0 < float(option.text) <= _MAX_SECONDS):
         raise option.error(f"is not a number of seconds > 0 and ≤ {_MAX_SECONDS}")
-    return number
+    return float(option.text)
 
 
 def member(choices: type[E], option: OptionText) -> E:
@@ -168,10 +144,8 @@ def metric_names(option: OptionText) -> tuple[str, ...]:
 def reason(option: OptionText) -> str:
     """Read a line of plain text."""
     line = " ".join(option.text.split())
-    if line == "TEXT":
-        raise option.error("is not a reason; say what has changed, such as 'NCCL 2.19'")
-    if not line.isprintable():
-        raise option.error("has unprintable characters; write a line of plain text")
+    if line == "TEXT" or not line.isprintable():
+        raise option.error("is not a reason; say in plain text what has changed, as in 'NCCL 2.19'")
     return line
 
 
@@ -195,13 +169,13 @@ def setting(option: OptionText) -> Setting:
 
 def log_source(option: OptionText) -> NamedLogs:
     """Read the place of a system's or a case's logs."""
-    named, separator, places = option.text.partition("=")
-    of, slash, options = named.partition("/")
-    if not (separator and of and places.strip(" ,")) or (slash and not options):
+    match = re.fullmatch(r"([^/=]+)(?:/([^=]+))?=([, ]*[^, ].*)", option.text, re.DOTALL)
+    if match is None:
         raise option.error(
             "is not of the form SYSTEM[/OPTIONS]=DIR or CASE=FILE[,FILE], for instance "
             "paddle-resnet50/dali=logs/2026-11-20 or paddle-resnet50-fp32-b128-4n8g=slurm-4711.out"
         )
+    of, options, places = match.groups()
     return NamedLogs(
         of=of,
         options=tuple(sorted(options.split("+"))) if options else None,
@@ -248,20 +222,17 @@ def history(option: OptionText) -> Path | None:
     option = option._replace(text=option.text.strip())
     if option.text.casefold() == NO_HISTORY:
         return None
-    if option.text.casefold() == _IN_MEMORY:
-        raise option.error(f"keeps nothing; name a file, or {NO_HISTORY} for no history")
     return file_to_write(option)
 
 
 def _to_write(option: OptionText) -> Path:
     """Return a path that can be made: missing folders are made later."""
-    wanted = option.path
     try:
-        parents = [parent for parent in wanted.parents if parent.exists()]
-        wanted.exists()
+        parent = next(filter(Path.exists, option.path.parents))
+        option.path.exists()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise option.error(f"cannot be written: {why}") from error
-    if parents and not parents[0].is_dir():
-        raise option.error(f"cannot be written: {parents[0]} is not a folder")
-    return wanted
+    if not parent.is_dir():
+        raise option.error(f"cannot be written: {parent} is not a folder")
+    return option.path

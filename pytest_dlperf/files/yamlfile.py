@@ -83,11 +83,7 @@ class YamlFile:
     """
 
     def __init__(self, file: Path, text: str | None = None, *, private: Iterable[str] = ()) -> None:
-        """Parse a file, or its new text; values below ``private`` keys stand in no message.
-
-        Raises:
-            YamlError: It cannot be read or is not YAML.
-        """
+        """Parse a file, or its new text; values below ``private`` keys stand in no message."""
         self.file = file
         self._private = frozenset(private)
         self._errors: dict[tuple[str, str], tuple[int, Diagnostic]] = {}
@@ -149,11 +145,7 @@ class YamlFile:
             self._errors.setdefault((mistake.place, where), (line, mistake))
 
     def check(self) -> None:
-        """Raise the mistakes that were found so far.
-
-        Raises:
-            YamlError: There are some.
-        """
+        """Raise the mistakes that were found so far."""
         if self._errors:
             raise YamlError(each for _, each in sorted(self._errors.values(), key=itemgetter(0)))
 
@@ -170,11 +162,7 @@ class YamlFile:
     def read(
         self, kind: type[T], path: KeyPath = (), value: Any = None, *, may_be_empty: bool = False
     ) -> T:
-        """Convert the file, or what stands at a place in it, or a ``value`` taken from there.
-
-        Raises:
-            YamlError: With all mistakes.
-        """
+        """Convert the file, or what stands at a place in it, or a ``value`` taken from there."""
         if value is None:
             value = self.value
             for step in path:
@@ -191,11 +179,7 @@ class YamlFile:
 
 
 def load(file: Path, kind: type[T]) -> T:
-    """Read a whole file.
-
-    Raises:
-        YamlError: With its mistakes.
-    """
+    """Read a whole file."""
     return YamlFile(file).read(kind)
 
 
@@ -242,11 +226,7 @@ def _nothing(value: Any, path: KeyPath) -> Iterator[KeyPath]:
 
 
 def load_plain(file: Path) -> Any:
-    """Read a file of another program's format as builtins.
-
-    Raises:
-        YamlError: It cannot be read or parsed.
-    """
+    """Read a file of another program's format as builtins."""
     return _with_loader("load", file, read_text(file))
 
 

@@ -59,7 +59,7 @@ PUBLISHED_DECIMALS: Final = 2
 Count = Annotated[int, Meta(ge=0)]
 
 
-class Window(Struct, frozen=True, kw_only=True):
+class Window(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The steps of a run that count: warm-up left out, then the measured ones."""
 
     warmup_steps: Annotated[int, Meta(ge=0, le=10**9, description="Steps that are left out first.")]
