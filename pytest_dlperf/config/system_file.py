@@ -105,7 +105,10 @@ class Format(Part, frozen=True, kw_only=True):
     ] = {}
     first_step: Annotated[
         _StepNumber | None,
-        doc("The number of the first step; default: by the log's first record, 0 or 1."),
+        doc(
+            "The number that the first step is printed with; default: 0 if the log's first record "
+            "has step 0, or is one below a multiple of the interval (19, 39, …), else 1."
+        ),
     ] = None
     step: Annotated[
         Literal["count"] | Every | None, doc("Records have no number: count each as one step.")
@@ -120,7 +123,11 @@ class Format(Part, frozen=True, kw_only=True):
     rate_scope: Annotated[RateScope, doc("What a printed speed covers.")] = RateScope.GLOBAL
     covers: Annotated[
         Covers | None,
-        doc("The steps of a printed duration (default: last_step) or speed (since_last)."),
+        doc(
+            "The steps that a printed duration or speed is of; default: since_last for a speed, "
+            "else last_step. A moving mean cannot be read, as its steps overlap from record to "
+            "record: take a time stamp, or the value of the last step."
+        ),
     ] = None
     facts: Annotated[
         dict[Name, Expression | Fact],
@@ -200,7 +207,10 @@ class MetricEntry(Part, frozen=True, kw_only=True):
 
     record: Annotated[
         Expression | None,
-        doc("An expression within a line. Its group value is the number; others name a family."),
+        doc(
+            "A regular expression, matched within single lines. The group value is the number; "
+            "step, rank and unit may say what it is of. Any other group makes it a family."
+        ),
     ] = None
     json: Annotated[
         Text | dict[str, Text] | None,
@@ -216,7 +226,10 @@ class MetricEntry(Part, frozen=True, kw_only=True):
     unit: Annotated[Line | None, doc("The unit that the number is kept and shown in.")] = None
     printed_in: Annotated[
         Line | None,
-        doc("The unit that the log prints; default: unit. Prefixes (k, M, G) are known."),
+        doc(
+            "The unit that the log prints; default: unit. Multiples of B, J, W and s are known, "
+            "and k, M, G before any unit."
+        ),
     ] = None
     better: Annotated[
         Better | None, doc("The better direction. This, sanity or judged: false is required.")
@@ -255,7 +268,11 @@ class SystemKeys(Flops, frozen=True, kw_only=True):
         doc("Runs of a case, whose median counts. --dlperf-repeats overrides it."),
     ] = 5
     tolerance_percent: Annotated[
-        Percent, doc("How much worse than its baseline a metric may be; a metric's own wins.")
+        Percent,
+        doc(
+            "How much worse than its baseline a metric may be. A metric's own tolerance wins, and "
+            "a baseline's over that."
+        ),
     ] = 5.0
     marks: Annotated[SomeOf[_Mark], doc("pytest markers of its tests, for -m.")] = ()
     needs: Annotated[
