@@ -60,7 +60,7 @@ def test_ranges_keep_their_zeros_and_their_order(text, expanded):
     ("text", "entry", "reason"),
     [
         ("", "", "names no host"),
-        ("a,,b", "a,,b", "an empty entry"),
+        ("a,,b", "", "names no host"),
         ("me@a,you@a:8", "you@a:8", "gives a again, after 'me@a' "),
         ("a:0", "a:0", "'0' devices"),
         ("a:٣", "a:٣", "devices"),
@@ -170,11 +170,8 @@ def test_devices_that_were_asked_of_slurm_count_where_it_counts_none(asked, devi
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({}, "SLURM_JOB_NODELIST names no node"),
-        ({"SLURM_JOB_NODELIST": ""}, "SLURM_JOB_NODELIST names no node"),
+        ({}, "SLURM_JOB_NODELIST: '' names no host"),
         ({"SLURM_JOB_NODELIST": "a[1-"}, "SLURM_JOB_NODELIST: 'a[1-' has the host"),
-        ({"SLURM_JOB_NODELIST": "a:8"}, "SLURM_JOB_NODELIST: 'a:8' has the host 'a:8'"),
-        ({"SLURM_JOB_NODELIST": "me@a"}, "SLURM_JOB_NODELIST: 'me@a' has the host"),
         ({"SLURM_JOB_NODELIST": "a,a"}, "SLURM_JOB_NODELIST: 'a' gives a again"),
         (
             {"SLURM_JOB_NODELIST": "a", "SLURM_GPUS_ON_NODE": "gpus"},

@@ -1,10 +1,7 @@
 """Cases that are launched as steps of a Slurm allocation, or on nodes that it holds for a case."""
 
-import shlex
-import sys
-
 import pytest
-from trainers import TinySystem, accept
+from trainers import TinySystem
 
 RECORDED = ("--dlperf-repeats", "1", "--dlperf-create-baselines")
 
@@ -40,26 +37,6 @@ def test_the_allocation_s_nodes_and_devices_are_the_hosts(suite, slurm):
     starts = [line.split() for line in tiny.hosts()]
     assert sorted(host for topology, _, _, host in starts if topology == "4n2g") == slurm.addresses
     assert tiny.overlaps() == []
-
-
-@pytest.mark.ci
-def test_a_batch_job_ends_green_or_red_as_the_session_does(suite, slurm):
-    """The second session is reached only if the first one is green, and gives the exit code."""
-    tiny = TinySystem(suite)
-    accept(suite, {"2n1g": 1131})
-    select = ["-k", "throughput and tiny and 2n1g", "--dlperf-repeats", "1"]
-    session = shlex.join([sys.executable, "-m", "pytest", "bench_tests", *select])
-
-    with pytest.raises(RuntimeError, match=r"regressed -\S+ % tonight: throughput") as red:
-        slurm.batch(
-            f"#!/bin/sh\nset -e\ncd {shlex.quote(str(suite.path))}\n"
-            f"{session}\necho 0.1 > trainer/behaviour.txt\nexec {session}\n"
-        )
-
-    assert "ended with 1" in str(red.value)
-    assert "1 passed" in str(red.value)
-    assert len({line.split()[3] for line in tiny.hosts()}) == 2
-    assert sorted(tiny.starts()) == ["2n1g 0 1"] * 2 + ["2n1g 1 1"] * 2
 
 
 # ------------------------------------------------- held, from outside of any allocation

@@ -14,7 +14,7 @@ import pytest
 from pytest_dlperf.config.options import Settings
 from pytest_dlperf.config.values import OptionText
 from pytest_dlperf.launch import launchers
-from pytest_dlperf.launch.choosing import launcher_and_hosts
+from pytest_dlperf.launch.choosing import engine_and_hosts
 from pytest_dlperf.launch.hosts import Host, parse_hosts
 from pytest_dlperf.launch.launchers import (
     ADDRESS,
@@ -23,9 +23,9 @@ from pytest_dlperf.launch.launchers import (
     SlurmLauncher,
     SshLauncher,
     built_in_launchers,
+    last_words,
     lock_scope,
 )
-from pytest_dlperf.launch.remote_call import last_words
 from pytest_dlperf.model.errors import BrokenError, UsageError
 
 PROGRAM = ["python3", "-c", "print('a b')", "$HOME"]
@@ -110,7 +110,7 @@ def test_the_example_for_ray_is_a_launcher():
 def test_a_client_that_does_not_answer_is_told_with_the_option_that_names_it(
     tmp_path, monkeypatch, body, told
 ):
-    monkeypatch.setattr(launchers, "RESOLVE_LIMIT_S", 0.2 if body == "sleep 600" else 20.0)
+    monkeypatch.setattr(launchers, "CALL_LIMIT_S", 0.2 if body == "sleep 600" else 20.0)
     client = "no-such-ssh" if body is None else tool(tmp_path, "ssh", body)
     with pytest.raises(BrokenError, match=rf"{told}.*--dlperf-ssh"):
         SshLauncher([client]).resolve(hosts("a"))
@@ -181,7 +181,7 @@ def choose(
         in_allocation=in_allocation,
     )
     launchers = [*built_in_launchers(["ssh"], "python3"), *more]
-    chosen, found = launcher_and_hosts(cast("Settings", settings), launchers, ALLOCATION)
+    chosen, found = engine_and_hosts(cast("Settings", settings), launchers, ALLOCATION)
     return chosen.name, [host.name for host in found]
 
 

@@ -148,9 +148,8 @@ def _unreadable_baselines(folder: Path) -> list[Diagnostic]:
 
 def _settings(cluster: Cluster, systems: Mapping[str, System]) -> list[Diagnostic]:
     """Find variables that the cluster sets for launches and no system has."""
-    control = cluster.control.settings if cluster.control is not None else ()
     specs = {name: system.launch for name, system in systems.items()}
-    return list(check_settings(specs, (*cluster.settings, *control)))
+    return list(check_settings(specs, (*cluster.settings, *cluster.control)))
 
 
 # ------------------------------------------------------------------------- output

@@ -170,27 +170,18 @@ class ClusterFile(_Machines, frozen=True, kw_only=True):
     machine: Annotated[Machine, doc(MACHINE_HELP)] = Machine()
 
 
-class Control(Struct, frozen=True, kw_only=True):
-    """The accepted software of a cluster, to be run beside what is tested.
-
-    ``settings`` go before all that is set otherwise.
-    """
-
-    settings: tuple[Setting, ...]
-    description: str | None = None
-
-
 class Cluster(_Machines, frozen=True, kw_only=True):
     """One set of machines whose numbers are comparable.
 
-    ``systems`` is ``None`` for all; ``machine`` has the keys of ``Fingerprint.machine``, and holds
-    for baselines that do not say it themselves.
+    ``systems`` is ``None`` for all. ``control`` makes a launch one of the accepted software, and
+    goes before all that is set otherwise. ``machine`` has the keys of ``Fingerprint.machine``, and
+    holds for baselines that do not say it themselves.
     """
 
     name: str
     directory: Path
     settings: tuple[Setting, ...] = ()
-    control: Control | None = None
+    control: tuple[Setting, ...] = ()
     machine: Mapping[str, str] = {}
 
 
@@ -212,27 +203,18 @@ def find_cluster(baselines_directory: Path, name: str) -> Cluster:
     file = baselines_directory / name / CLUSTER_FILE
     if not file.exists():
         return Cluster(name=name, directory=file.parent)
-    return _read_cluster(YamlFile(file, private=("vars", "control")), name)
-
-
-def _read_cluster(file: YamlFile, name: str) -> Cluster:
-    contents = file.read(ClusterFile)
-    control = None
-    if contents.control is not None:
-        control = Control(
-            settings=settings_of(file, ("control", "vars")),
-            description=contents.control.description,
-        )
-    settings = settings_of(file, ("vars",)) if contents.vars else ()
-    file.check()
-    machines = {key: getattr(contents, key) for key in _Machines.__struct_fields__}
+    read = YamlFile(file, private=("vars", "control"))
+    keys = read.read(ClusterFile)
+    settings = settings_of(read, ("vars",)) if keys.vars else ()
+    control = settings_of(read, ("control", "vars")) if keys.control else ()
+    read.check()
     return Cluster(
         name=name,
-        directory=file.file.parent,
+        directory=file.parent,
         settings=settings,
         control=control,
-        machine=contents.machine.set_keys(),
-        **machines,
+        machine=keys.machine.set_keys(),
+        **{key: getattr(keys, key) for key in _Machines.__struct_fields__},
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from functools import cache
 from typing import Annotated, Final
 
@@ -78,8 +77,3 @@ class Choice(Part, frozen=True, kw_only=True):
 
     value: Annotated[Scalar, doc("The value, in which {placeholders} may stand.")]
     when: Annotated[Condition, doc("The cases that it is for: all given keys must hold.")] = ALWAYS
-
-
-def chosen(choices: Iterable[Choice], case: Case) -> str | None:
-    """Return the value of the first choice that is for this case."""
-    return next((choice.value for choice in choices if choice.when.holds(case)), None)

@@ -32,13 +32,6 @@ class Runtime(StrEnum):
     """No container, whatever a weaker setting says."""
 
 
-class Vendor(StrEnum):
-    """Makers of devices that a runtime can give to a container by itself."""
-
-    NVIDIA = "nvidia"
-    AMD = "amd"
-
-
 class Container(Part, frozen=True, kw_only=True):
     """The container that a trainer runs in: what files say under ``container``."""
 

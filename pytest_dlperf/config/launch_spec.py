@@ -9,12 +9,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import asdict, replace
 
-from pytest_dlperf.config.conditions import ALWAYS, Condition, chosen
+from pytest_dlperf.config.conditions import ALWAYS, Condition
 from pytest_dlperf.config.launch_keys import STARTS, ConditionalArguments, Launch
 from pytest_dlperf.config.parts import Arguments
 from pytest_dlperf.config.settings import (
@@ -34,15 +34,10 @@ from pytest_dlperf.config.template import (
     names_in,
     template_problems,
 )
-from pytest_dlperf.files.mistakes import nearest
+from pytest_dlperf.files.mistakes import KeyPath, nearest
 from pytest_dlperf.files.yamlfile import YamlFile
 from pytest_dlperf.model.case import Case
 
-Path = tuple[str | int, ...]
-"""The keys that lead to a place of a system file."""
-
-_LOG_FILE: Final = ("log", "file")
-_COMMAND: Final = ("launch", "command")
 _RESERVED: Final = {
     *FIELDS,
     *EVERY_SYSTEM_TAKES,
@@ -70,7 +65,7 @@ class LaunchSpec(Launch, frozen=True, kw_only=True):
         words: tuple[str | ConditionalArguments, ...] = getattr(self, self.start)
         return words
 
-    def problems(self) -> Iterator[tuple[Path, str]]:
+    def problems(self) -> Iterator[tuple[KeyPath, str]]:
         """List all that is wrong with the entry, by key path."""
         yield from self._start_problems()
         for kind, names in (("variables", self.variables), ("values", self.values)):
@@ -85,12 +80,12 @@ class LaunchSpec(Launch, frozen=True, kw_only=True):
                 yield ("launch", "variables", name, "default"), problem
         for path, text, _ in self.templates():
             # Values are put in once, so they cannot hold each other.
-            others = () if "values" in path else self.values
+            others = () if path[1] == "values" else self.values
             allowed = (*FIELDS, *self.axes, *self.variables, *others)
             if not (text == EXTRA_ARGUMENTS and path[1] in STARTS):
                 yield from ((path, message) for message in template_problems(text, allowed))
 
-    def _start_problems(self) -> Iterator[tuple[Path, str]]:
+    def _start_problems(self) -> Iterator[tuple[KeyPath, str]]:
         places = (ARGUMENTS, EXTRA_ARGUMENTS)
         words, start = self._words, ("launch", self.start)
         if others := [key for key in STARTS if key != self.start and getattr(self, key)]:
@@ -100,22 +95,18 @@ class LaunchSpec(Launch, frozen=True, kw_only=True):
         for twice in (name for name in places if words.count(name) > 1):
             yield start, f"has {twice} twice; what it stands for goes to one place"
 
-    def case_problems(self, case: Case) -> Iterator[tuple[Path, str]]:
+    def case_problems(self, case: Case) -> Iterator[tuple[KeyPath, str]]:
         """List why this case cannot be planned, in an entry that is right by itself."""
-        templates = list(self._templates_of(case))
-        used = _names_in(templates)
-        values = self._chosen_values(used, case)
+        templates = self._templates_of(case)
+        values = self.values_of(case)
         for name in self.values:
-            if name in used and name not in values:
+            if name not in values and self.uses(name, case):
                 message = f"has no choice for {case.id}; a last one without 'when' is for all"
                 yield ("launch", "values", name), message
-        if not next((text for path, text in templates if path == _COMMAND), None):
-            yield _COMMAND, f"names no program for {case.id}"
+        if not next(iter(self.arguments(case)), None):
+            yield ("launch", "command"), f"names no program for {case.id}"
         fields = case_fields(case)
-        for path, text in (
-            *templates,
-            *((("launch", "values", name), values[name]) for name in values),
-        ):
+        for path, text in templates:
             for name in names_in(text):
                 if fields.get(name, "") is None:
                     why = WHY_MISSING.get(name, "is a probe") if case.work else "is a probe"
@@ -123,113 +114,82 @@ class LaunchSpec(Launch, frozen=True, kw_only=True):
 
     def arguments(self, case: Case) -> tuple[str, ...]:
         """Return the command's templates for this case, program first."""
-        return tuple(text for _, text, when in self._command_templates() if when.holds(case))
+        return tuple(text for _, text, when in self._command() if when.holds(case))
 
     def environment_of(self, case: Case) -> dict[str, str]:
         """Return the environment's templates for this case."""
-        return {
-            name: template
-            for name, value in self.environment.items()
-            if (template := value if isinstance(value, str) else chosen(value, case)) is not None
-        }
+        return self._named("environment", case)
 
     def values_of(self, case: Case) -> dict[str, str]:
         """Return the templates of the named values that this case's plan uses."""
-        return self._chosen_values(_names_in(self._templates_of(case)), case)
+        return self._named("values", case)
 
     def variables_of(self, case: Case) -> tuple[str, ...]:
         """Name the variables that this case's plan uses, in the order of the file."""
         return tuple(name for name in self.variables if self.uses(name, case))
 
     def uses(self, name: str, case: Case) -> bool:
-        """Whether this case's plan makes use of a variable or field."""
-        used = _names_in(self._templates_of(case))
-        values = self._chosen_values(used, case).values()
-        return name in used.union(*map(names_in, values))
+        """Whether this case's plan makes use of a variable, value or field."""
+        return any(name in names_in(text) for _, text in self._templates_of(case))
 
-    def templates(self) -> Iterator[tuple[Path, str, Condition]]:
+    def templates(self) -> Iterator[tuple[KeyPath, str, Condition]]:
         """List all templates with their key paths, and which cases they are for."""
-        yield from self._command_templates()
+        yield from self._command()
         for kind, named in (("environment", self.environment), ("values", self.values)):
             for name, value in named.items():
                 if isinstance(value, str):
                     yield ("launch", kind, name), value, ALWAYS
-                    continue
-                for index, choice in enumerate(value):
-                    path = ("launch", kind, name, index, "value")
-                    yield path, choice.value, choice.when
-        yield from ((path, text, ALWAYS) for path, text in self._paths())
-
-    def conditions(self) -> Iterator[tuple[Path, Condition]]:
-        """List the conditions of the entry with their key paths."""
-        for kind, parts in ((self.start, self._words), ("arguments", self.more_arguments)):
-            for index, part in enumerate(parts):
-                if not isinstance(part, str):
-                    yield ("launch", kind, index, "when"), part.when
-        for kind, named in (("environment", self.environment), ("values", self.values)):
-            for name, value in named.items():
-                for index, choice in enumerate(() if isinstance(value, str) else value):
-                    yield ("launch", kind, name, index, "when"), choice.when
-
-    def _paths(self) -> Iterator[tuple[Path, str]]:
-        paths: dict[Path, str | None] = {
+                else:
+                    for index, choice in enumerate(value):
+                        yield ("launch", kind, name, index, "value"), choice.value, choice.when
+        paths: dict[KeyPath, str | None] = {
             ("launch", "working_directory"): self.working_directory,
-            _LOG_FILE: self.log_file,
+            ("log", "file"): self.log_file,
         }
         if self.server is not None:
             paths["launch", "server", "ready_address"] = self.server.ready_address
             for index, text in enumerate(self.server.command):
                 paths["launch", "server", "command", index] = text
-        return ((path, text) for path, text in paths.items() if text is not None)
+        yield from ((path, text, ALWAYS) for path, text in paths.items() if text is not None)
 
-    def _command_templates(self) -> Iterator[tuple[Path, str, Condition]]:
-        for path, part in self._parts():
-            if isinstance(part, str):
-                yield path, part, ALWAYS
-            else:
-                for inner, argument in enumerate(part.arguments):
-                    yield (*path, "arguments", inner), argument, part.when
-
-    def _parts(self) -> Iterator[tuple[Path, str | ConditionalArguments]]:
-        """List the parts of the command in their order, with their key paths.
+    def _command(self) -> Iterator[tuple[KeyPath, str, Condition]]:
+        """List the templates of the command in their order.
 
         More arguments stand where ``{arguments}`` says so, else before the user's, or at the end.
         """
-        more: list[tuple[Path, str | ConditionalArguments]] = [
-            (("launch", "arguments", index), part) for index, part in enumerate(self.more_arguments)
+        start = ("launch", self.start)
+        parts: list[tuple[KeyPath, str | ConditionalArguments]] = [
+            ((*start, index), part) for index, part in enumerate(self._words)
         ]
-        start: Path = ("launch", self.start)
-        place = next((name for name in (ARGUMENTS, EXTRA_ARGUMENTS) if name in self._words), None)
-        yield from ((start, part) for part in STARTS[self.start])
-        for index, part in enumerate(self._words):
-            if part == place:
-                yield from more
-            if part != ARGUMENTS:
-                yield (*start, index), part
-        if place is None:
-            yield from more
+        places = [self._words.index(it) for it in (ARGUMENTS, EXTRA_ARGUMENTS) if it in self._words]
+        place = places[0] if places else len(parts)
+        more = enumerate(self.more_arguments)
+        parts[place:place] = [(("launch", "arguments", index), part) for index, part in more]
+        for path, part in (*((start, word) for word in STARTS[self.start]), *parts):
+            if not isinstance(part, str):
+                for inner, argument in enumerate(part.arguments):
+                    yield (*path, "arguments", inner), argument, part.when
+            elif part != ARGUMENTS:
+                yield path, part, ALWAYS
+
+    def _templates_of(self, case: Case) -> list[tuple[KeyPath, str]]:
+        """List the templates that this case's plan uses: of choices, the first one that holds."""
+        found: dict[tuple[object, ...], tuple[KeyPath, str]] = {}
+        for number, (path, text, when) in enumerate(self.templates()):
+            if when.holds(case):
+                key = path[:3] if path[1] in ("environment", "values") else (number,)
+                found.setdefault(key, (path, text))
+        direct = [(path, text) for path, text in found.values() if path[1] != "values"]
+        used = frozenset[str]().union(*(names_in(text) for _, text in direct))
+        chosen = ((path, text) for path, text in found.values() if path[1] == "values")
+        return [*direct, *((path, text) for path, text in chosen if path[2] in used)]
+
+    def _named(self, kind: str, case: Case) -> dict[str, str]:
+        return {str(path[2]): text for path, text in self._templates_of(case) if path[1] == kind}
 
     def missing_modules(self) -> tuple[str, ...]:
         """List required modules that the running interpreter lacks, without importing them."""
         return tuple(name for name in self.requires_modules if not _is_importable(name))
-
-    def _templates_of(self, case: Case) -> Iterator[tuple[Path, str]]:
-        """List the templates that this case's plan uses by themselves, by key."""
-        yield from ((_COMMAND, text) for text in self.arguments(case))
-        for name, text in self.environment_of(case).items():
-            yield ("launch", "environment", name), text
-        yield from self._paths()
-
-    def _chosen_values(self, used: Container[str], case: Case) -> dict[str, str]:
-        return {
-            name: template
-            for name, choices in self.values.items()
-            if name in used and (template := chosen(choices, case)) is not None
-        }
-
-
-def _names_in(templates: Iterable[tuple[Path, str]]) -> frozenset[str]:
-    return frozenset().union(*(names_in(text) for _, text in templates))
 
 
 def _is_importable(name: str) -> bool:
@@ -294,15 +254,18 @@ def _beside(file: YamlFile, variable: str, path: str) -> str:
 
 def _never_held(
     file: YamlFile, spec: LaunchSpec, cases: Sequence[Case]
-) -> Iterator[tuple[Path, str]]:
+) -> Iterator[tuple[KeyPath, str]]:
     """Find conditions on a misspelt option or an unknown axis.
 
     A base has some for other cases, and so has a file whose cases were left out.
     """
     options = sorted({option for case in cases for option in case.options})
-    for path, condition in spec.conditions():
-        if file.place(path).file != file.file:
-            continue
+    conditions = {
+        (*path[: -2 if path[-2] == "arguments" else -1], "when"): condition
+        for path, _, condition in spec.templates()
+        if file.place(path).file == file.file
+    }
+    for path, condition in conditions.items():
         for option in condition.options:
             others = [name for name in options if _DIGITS.sub("", name) != _DIGITS.sub("", option)]
             if option not in options and (near := nearest(option, others)):

@@ -15,15 +15,13 @@ from typing import Any, Final, TypeVar, final
 from msgspec import Struct
 
 from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.launchers import Engine, Launcher
+from pytest_dlperf.launch.launchers import Engine, Launcher, NoAnswerError, output_of
 from pytest_dlperf.launch.leases import wait_timeout_error
-from pytest_dlperf.launch.remote_call import last_words, leave_to_no_fork
+from pytest_dlperf.launch.remote_call import leave_to_no_fork
 from pytest_dlperf.model.errors import BrokenError
 
 T = TypeVar("T")
 
-CALL_LIMIT_S: Final = 30.0
-"""A queue's command may take so long to answer."""
 _FIRST_SAID_S: Final = 3.0
 _SAID_AGAIN_S: Final = 30.0
 _POLL_S: Final = 0.1
@@ -132,7 +130,7 @@ class Holder:
         try:
             output_of(command, stdin=stdin)
         except BrokenError as error:
-            self._close(is_needed=isinstance(error, SilentQueueError))
+            self._close(is_needed=isinstance(error, NoAnswerError))
             raise
 
     def give_back(self) -> None:
@@ -173,35 +171,3 @@ def wait_for_hosts(
             holder.give_back()
         raise
     return found
-
-
-class SilentQueueError(BrokenError):
-    """A queue does not answer: it may have done what it was asked for."""
-
-
-def output_of(command: Sequence[str], *, stdin: str = "") -> str:
-    """Return what a command of a queue prints.
-
-    Raises:
-        SilentQueueError: It does not answer.
-        BrokenError: It cannot be started, or has failed.
-    """
-    try:
-        done = subprocess.run(  # noqa: S603 - the queue's
-            command,
-            input=stdin,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-            timeout=CALL_LIMIT_S,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}") from error
-    except subprocess.TimeoutExpired as error:
-        raise SilentQueueError(f"{command[0]} did not answer within {CALL_LIMIT_S:g} s") from error
-    if done.returncode != 0:
-        said = last_words((done.stderr or done.stdout).splitlines())
-        raise BrokenError(f"{command[0]}: {said or f'status {done.returncode}'}")
-    return done.stdout

@@ -24,11 +24,10 @@ _HOUR_S: Final = 3600.0
 _DAY_S: Final = 86400.0
 
 
-def fleet_of(  # noqa: PLR0913 - all that a session has, most of it by name
+def fleet_of(
     settings: Settings,
     cluster: Cluster,
-    launchers: Iterable[Launcher],
-    allocators: Iterable[Allocator],
+    engines: Iterable[Launcher | Allocator],
     *,
     shared_folder: Path | None,
     say: Callable[[str], None],
@@ -36,36 +35,22 @@ def fleet_of(  # noqa: PLR0913 - all that a session has, most of it by name
     """Put the nodes of a session and the way to them together.
 
     Raises:
-        UsageError: Hosts are named, and a queue chooses them; or as in ``launcher_and_hosts``.
+        UsageError: As in ``engine_and_hosts``.
     """
-    by_name = {allocator.name: allocator for allocator in allocators}
-    allocator = by_name.get(settings.launcher or "")
-    if allocator is None:
-        launcher, hosts = launcher_and_hosts(settings, launchers, allocators=list(by_name))
-    elif settings.hosts is None:
-        launcher, hosts = allocator.launcher, ()
-    else:
-        raise UsageError(
-            f"{settings.hosts.place} names hosts, and {allocator.name} chooses them itself; leave "
-            "one of them out"
-        )
-    wait_limit_s = settings.wait_limit_s or (_DAY_S if hosts or allocator else _HOUR_S)
-    held = None
-    if allocator is not None:
-        devices = cluster.devices_per_node
-        held = HeldHosts(allocator, devices_per_node=devices, wait_limit_s=wait_limit_s, say=say)
-    # The project's own tests have locks of their own, so that they do not wait for each other.
-    lock = os.environ.get("DLPERF_LOCK", "")
+    engine, hosts = engine_and_hosts(settings, engines)
+    is_queue = isinstance(engine, Allocator)
+    wait_limit_s = settings.wait_limit_s or (_DAY_S if hosts or is_queue else _HOUR_S)
+    devices, held = cluster.devices_per_node, None
+    if isinstance(engine, Allocator):
+        held = HeldHosts(engine, devices_per_node=devices, wait_limit_s=wait_limit_s, say=say)
     return Fleet(
-        launcher,
-        [
-            host if host.devices is not None else replace(host, devices=cluster.devices_per_node)
-            for host in hosts
-        ],
+        engine.launcher if isinstance(engine, Allocator) else engine,
+        [host if host.devices is not None else replace(host, devices=devices) for host in hosts],
         held=held,
         pool=HostPool(session=str(shared_folder or "")),
         exclusive=not cluster.share_hosts,
-        lock=lock,
+        # The project's own tests have locks of their own, so that they do not wait for each other.
+        lock=os.environ.get("DLPERF_LOCK", ""),
         wait_limit_s=wait_limit_s,
         shared_folder=shared_folder,
         say=say,
@@ -82,28 +67,35 @@ def built_in_allocators(cluster: Cluster) -> list[Allocator]:
     return [SallocAllocator(python), SbatchAllocator(python), of_kubernetes]
 
 
-def launcher_and_hosts(
+def engine_and_hosts(
     settings: Settings,
-    launchers: Iterable[Launcher],
+    engines: Iterable[Launcher | Allocator],
     environment: Mapping[str, str] = os.environ,
-    *,
-    allocators: Sequence[str] = (),
-) -> tuple[Launcher, tuple[Host, ...]]:
-    """Choose among ``launchers``, and read the hosts; none stand for this machine alone.
-
-    ``allocators`` are names that might be meant, too.
+) -> tuple[Launcher | Allocator, tuple[Host, ...]]:
+    """Choose a launcher or a queue, and read the hosts; none stand for this machine alone.
 
     Raises:
-        UsageError: The list of hosts or the choice of a launcher is wrong, or it cannot work here.
+        UsageError: The list of hosts or the choice is wrong, or it cannot work here.
     """
-    by_name: dict[str, Launcher] = {}
-    for launcher in launchers:
-        if launcher.name in by_name:
-            raise UsageError(f"a plugin's launcher: {launcher.name!r} is already registered")
-        by_name[launcher.name] = launcher
+    by_name: dict[str, Launcher | Allocator] = {}
+    for engine in engines:
+        if engine.name in by_name:
+            raise UsageError(f"a plugin's launcher: {engine.name!r} is already registered")
+        by_name[engine.name] = engine
+    check_launcher(settings, list(by_name))
     given = settings.hosts
     hosts = parse_hosts(given.text, place=given.place, folder=given.folder) if given else ()
-    chosen = _chosen(settings, by_name, hosts, allocators)
+    if settings.launcher is not None:
+        chosen = by_name[settings.launcher]
+    else:
+        chosen = _usual(settings, by_name.values(), hosts)
+    if isinstance(chosen, Allocator):
+        if given:
+            raise UsageError(
+                f"{given.place} names hosts, and {chosen.name} chooses them itself; leave one of "
+                "them out"
+            )
+        return chosen, ()
     if not hosts and settings.in_allocation and not chosen.on_this_machine:
         hosts = slurm_hosts(environment)
     if chosen.needs_allocation and not settings.in_allocation:
@@ -119,11 +111,7 @@ def launcher_and_hosts(
 
 
 def check_launcher(settings: Settings, known: Sequence[str]) -> None:
-    """Check the name of the launcher, if one is given.
-
-    Raises:
-        UsageError: There is none of that name.
-    """
+    """Check the name of the launcher, if one is given."""
     name = settings.launcher
     if name is not None and name not in known:
         raise UsageError(
@@ -132,23 +120,19 @@ def check_launcher(settings: Settings, known: Sequence[str]) -> None:
         )
 
 
-def _chosen(
-    settings: Settings,
-    by_name: Mapping[str, Launcher],
-    hosts: Sequence[Host],
-    allocators: Sequence[str],
+def _usual(
+    settings: Settings, engines: Iterable[Launcher | Allocator], hosts: Sequence[Host]
 ) -> Launcher:
-    check_launcher(settings, [*by_name, *allocators])
-    if settings.launcher is not None:
-        return by_name[settings.launcher]
-    # Those that come with the package stand first, one of each kind.
-    for launcher in by_name.values():
-        if settings.in_allocation:
-            fits = launcher.needs_allocation
-        elif not hosts or (len(hosts) == 1 and is_this_machine(hosts[0])):
-            fits = launcher.on_this_machine
-        else:
-            fits = launcher.remote and not launcher.needs_allocation
-        if fits:
-            return launcher
+    """Choose without a name: those that come with the package stand first, one of each kind."""
+    is_here = not hosts or (len(hosts) == 1 and is_this_machine(hosts[0]))
+    for launcher in engines:
+        if isinstance(launcher, Launcher):
+            if settings.in_allocation:
+                fits = launcher.needs_allocation
+            elif is_here:
+                fits = launcher.on_this_machine
+            else:
+                fits = launcher.remote and not launcher.needs_allocation
+            if fits:
+                return launcher
     raise UsageError("none of the launchers works here; name one with --dlperf-launcher")

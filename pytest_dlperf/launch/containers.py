@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.container import Container, Runtime, Vendor
+from pytest_dlperf.config.container import Container, Runtime
 from pytest_dlperf.config.parts import words
 from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.model.errors import UsageError
@@ -75,8 +75,8 @@ _DOCKER: Final = _Engine(
     mount="--volume={}:{}{}",
     devices={
         # The client takes it for a line of values with commas between them.
-        Vendor.NVIDIA.value: ('--gpus="device={all}"',),
-        Vendor.AMD.value: ("--device=/dev/kfd", "--device=/dev/dri"),
+        "nvidia": ('--gpus="device={all}"',),
+        "amd": ("--device=/dev/kfd", "--device=/dev/dri"),
     },
     device="--device={}",
     end=("docker", "rm", "--force"),
@@ -88,7 +88,7 @@ _APPTAINER: Final = _Engine(
     folder="--pwd={}",
     prefix="APPTAINERENV_",
     mount="--bind={}:{}{}",
-    devices={Vendor.NVIDIA.value: ("--nv",), Vendor.AMD.value: ("--rocm",)},
+    devices={"nvidia": ("--nv",), "amd": ("--rocm",)},
     hides_devices=False,
 )
 ENGINES: Final[Mapping[Runtime, _Engine]] = {
@@ -100,7 +100,7 @@ ENGINES: Final[Mapping[Runtime, _Engine]] = {
         _DOCKER,
         run=("podman", "run", "--rm"),
         defaults=("--init", "--network=host", "--ipc=host", f"--userns={USER_NAMESPACE}"),
-        devices={**_DOCKER.devices, Vendor.NVIDIA.value: ("--device=nvidia.com/gpu={each}",)},
+        devices={**_DOCKER.devices, "nvidia": ("--device=nvidia.com/gpu={each}",)},
         end=("podman", "rm", "--force", "--ignore"),
     ),
     Runtime.ENROOT: _Engine(
@@ -109,7 +109,7 @@ ENGINES: Final[Mapping[Runtime, _Engine]] = {
         mount="--mount={}:{}:none:x-create=auto,rbind{}",
         read_only=",ro",
         devices={
-            Vendor.NVIDIA.value: (
+            "nvidia": (
                 "--env=NVIDIA_VISIBLE_DEVICES={all}",
                 "--env=NVIDIA_DRIVER_CAPABILITIES=compute,utility",
             )
@@ -150,7 +150,7 @@ def engine_of(container: Container) -> _Engine:
 def node_in_container(container: Container, node: Node, kind: str | None) -> Node:
     """Give a node as it looks from inside: devices that alone are seen count from 0."""
     hidden = engine_of(container).hides_devices
-    if not hidden or Vendor.NVIDIA.value not in _devices(container, node.accelerators.kind or kind):
+    if not hidden or "nvidia" not in _devices(container, node.accelerators.kind or kind):
         return node
     places = range(len(node.device_ids))
     seen = replace(node.accelerators, ids=tuple(map(str, places)))
@@ -259,7 +259,7 @@ def _start(  # noqa: PLR0913 - what a container has, by name
     if engine.folder and folder:
         defaults.append(engine.folder.format(folder))
     said = {option.partition("=")[0] for option in own}
-    options = [*(one for one in defaults if one.partition("=")[0] not in said), *own]
+    options = [*(it for it in defaults if it.partition("=")[0] not in said), *own]
     if engine.name:
         options.append(engine.name.format(name))  # behind the user's: by it the container is ended
     for device in _devices(container, kind):
@@ -280,7 +280,7 @@ def _devices(container: Container, kind: str | None) -> tuple[str, ...]:
     """Give the devices of a container: without the user's word those of the host's kind."""
     if container.devices is not None:
         return words(container.devices)
-    return tuple(vendor.value for vendor in Vendor if vendor.value == kind)
+    return (kind,) if kind and kind in engine_of(container).devices else ()
 
 
 def _mounts(

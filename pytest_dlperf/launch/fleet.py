@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.config.launch_variables import LaunchVariables
+from pytest_dlperf.files.checkouts import described
 from pytest_dlperf.files.locks import shared_once
 from pytest_dlperf.launch.allocations import Allocation
 from pytest_dlperf.launch.gang import RunOrder
@@ -178,7 +179,8 @@ class Fleet:
 
     def checkouts(self, needed: Requirements, leases: Sequence[Lease]) -> Mapping[str, Checkout]:
         """Describe the checkouts that a case ran from, by the look at its first host."""
-        return self._looked_at(needed)[leases[0].host.name].checkouts
+        found = self._looked_at(needed)[leases[0].host.name].checkouts
+        return {name: described(one) for name, one in found.items()}
 
     def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
         """Describe what a case was measured on, by the look at the hosts of these leases."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import (
-    Callable,
     Iterable,
     Mapping,
 )
@@ -32,13 +31,9 @@ _OUTER_COMMA: Final = re.compile(r",(?![^\[\]]*\])")
 
 _ALLOWED: Final = (
     "allowed are host, host:8, user@host:8, node[01-04]:8 and node[01-03,07], separated by commas, "
-    "or @FILE alone; a name has letters, digits, '.', '_' and '-', and does not begin with '-'"
+    "or @FILE alone, where each has a line, on which a host may have address=10.1.2.3; a name has "
+    "letters, digits, '.', '_' and '-', and does not begin with '-'"
 )
-_ALLOWED_LINE: Final = (
-    "allowed on a line are host, host:8, user@host and node[01-04]; for one host also "
-    "address=10.1.2.3; and comments after '#'"
-)
-_ALLOWED_NODE_LIST: Final = "Slurm writes names and ranges as in gpu[001-003,010],login1"
 
 
 class Host(Struct, frozen=True, kw_only=True):
@@ -83,13 +78,23 @@ def parse_hosts(text: str, *, place: str, folder: Path = Path()) -> tuple[Host, 
     """
     text = text.strip()
     if text.startswith("@"):
-        return _read_host_file(text[1:], place, folder)
-    if not text:
-        raise UsageError(f"{place} names no host; {_ALLOWED}")
-    entries = [entry.strip() for entry in _OUTER_COMMA.split(text)]
-    if not all(entries):
-        raise UsageError(f"{place}: {text!r} has an empty entry; {_ALLOWED}")
-    return _collected([(place, entry) for entry in entries], _entry_hosts, _ALLOWED)
+        entries = _lines_of(text[1:], place, folder)
+    else:
+        entries = [(place, entry.strip()) for entry in _OUTER_COMMA.split(text)]
+    hosts: list[Host] = []
+    seen: dict[str, str] = {}
+    for where, entry in entries:
+        try:
+            found = _hosts_of(entry)
+        except ValueError as error:
+            raise UsageError(f"{where}: {entry!r} {error}; {_ALLOWED}") from error
+        for host in found:
+            for name in {host.name.rpartition("@")[2].lower(), host.address.lower()}:
+                if name in seen:
+                    raise UsageError(f"{where}: {entry!r} gives {name} again, after {seen[name]}")
+                seen[name] = f"{entry!r} ({where})"
+        hosts += found
+    return tuple(hosts)
 
 
 def slurm_hosts(environment: Mapping[str, str]) -> tuple[Host, ...]:
@@ -98,21 +103,21 @@ def slurm_hosts(environment: Mapping[str, str]) -> tuple[Host, ...]:
     The number of devices is that of the node on which Slurm set it, or what ``--gpus-per-node``
     asked for (salloc runs on no node); ``None`` where no devices were asked for.
     """
-    place = "SLURM_JOB_NODELIST"
-    text = environment.get(place, "").strip()
-    if not text:
-        raise UsageError(f"{place} names no node; {_ALLOWED_NODE_LIST}")
     devices = None
     for variable in ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"):
         if variable in environment:
-            devices = _asked(environment[variable], variable)
+            # 8, a100:8 or a100:4,v100:4
+            kinds = [_ASKED.fullmatch(kind) for kind in environment[variable].split(",")]
+            if not all(kinds):
+                raise UsageError(
+                    f"{variable}: {environment[variable]!r} is not a number of devices, such as 8 "
+                    "or kind:8"
+                )
+            devices = sum(int(kind[1]) for kind in kinds if kind)
             break
-
-    def read(entry: str) -> list[Host]:
-        return [Host(name=name, address=name, devices=devices) for name in _expand(entry)]
-
-    entries = [(place, entry) for entry in _OUTER_COMMA.split(text)]
-    return _collected(entries, read, _ALLOWED_NODE_LIST)
+    variable = "SLURM_JOB_NODELIST"
+    hosts = parse_hosts(environment.get(variable, ""), place=variable)
+    return tuple(replace(host, devices=devices) for host in hosts)
 
 
 def describe_hosts(hosts: Iterable[Host]) -> str:
@@ -127,27 +132,8 @@ def describe_hosts(hosts: Iterable[Host]) -> str:
     )
 
 
-def _collected(
-    entries: Iterable[tuple[str, str]], read: Callable[[str], list[Host]], allowed: str
-) -> tuple[Host, ...]:
-    """Read entries, each with its place; none may be malformed or give a host again."""
-    hosts: list[Host] = []
-    seen: dict[str, str] = {}
-    for place, entry in entries:
-        try:
-            found = read(entry)
-        except ValueError as error:
-            raise UsageError(f"{place}: {entry!r} {error}; {allowed}") from error
-        for host in found:
-            for name in {host.name.rpartition("@")[2].lower(), host.address.lower()}:
-                if name in seen:
-                    raise UsageError(f"{place}: {entry!r} gives {name} again, after {seen[name]}")
-                seen[name] = f"{entry!r} ({place})"
-        hosts += found
-    return tuple(hosts)
-
-
-def _read_host_file(name: str, place: str, folder: Path) -> tuple[Host, ...]:
+def _lines_of(name: str, place: str, folder: Path) -> list[tuple[str, str]]:
+    """Read the entries of a host file, each with its place."""
     try:
         file = folder / Path(name).expanduser()
         text = file.read_text(encoding="utf-8-sig")
@@ -155,22 +141,31 @@ def _read_host_file(name: str, place: str, folder: Path) -> tuple[Host, ...]:
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(
-            f"{place}: the host file {name!r} cannot be read: {reason}; {_ALLOWED_LINE}"
+            f"{place}: the host file {name!r} cannot be read: {reason}; {_ALLOWED}"
         ) from error
     lines = [line.partition("#")[0].strip() for line in text.split("\n")]
     entries = [(f"{file}:{number}", line) for number, line in enumerate(lines, start=1) if line]
     if not entries:
-        raise UsageError(f"{place}: the host file {file} names no host; {_ALLOWED_LINE}")
-    return _collected(entries, _line_hosts, _ALLOWED_LINE)
+        raise UsageError(f"{place}: the host file {file} names no host; {_ALLOWED}")
+    return entries
 
 
 # ------------------------------------------------------------------ entries; a ValueError says why
 
 
-def _line_hosts(line: str) -> list[Host]:
+def _hosts_of(entry: str) -> list[Host]:
     """Read ``[user@]host[:devices] [address=address]``."""
-    entry, *settings = line.split()
-    hosts = _entry_hosts(entry)
+    if not entry:
+        raise ValueError("names no host")
+    entry, *settings = entry.split()
+    user, at, rest = entry.rpartition("@")
+    if at and not _USER.fullmatch(user):
+        raise ValueError(f"has the user {user!r}")
+    name, colon, devices = rest.partition(":")
+    if colon and not _DEVICES.fullmatch(devices):
+        raise ValueError(f"has {devices!r} devices, which is not an integer from 1 to 9999")
+    count = int(devices) if colon else None
+    hosts = [Host(name=f"{user}{at}{one}", address=one, devices=count) for one in _expand(name)]
     for setting in settings:
         key, _, address = setting.partition("=")
         if key != "address":
@@ -180,18 +175,6 @@ def _line_hosts(line: str) -> list[Host]:
         _check_name(address)
         hosts = [replace(hosts[0], address=address)]
     return hosts
-
-
-def _entry_hosts(entry: str) -> list[Host]:
-    """Read ``[user@]host[:devices]``."""
-    user, at, rest = entry.rpartition("@")
-    if at and not _USER.fullmatch(user):
-        raise ValueError(f"has the user {user!r}")
-    name, colon, devices = rest.partition(":")
-    if colon and not _DEVICES.fullmatch(devices):
-        raise ValueError(f"has {devices!r} devices, which is not an integer from 1 to 9999")
-    count = int(devices) if colon else None
-    return [Host(name=f"{user}{at}{one}", address=one, devices=count) for one in _expand(name)]
 
 
 def _expand(text: str) -> list[str]:
@@ -223,11 +206,3 @@ def _numbers(text: str) -> list[str]:
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise ValueError(f"has the host {name!r}, which is not a host name")
-
-
-def _asked(text: str, variable: str) -> int:
-    """Sum what ``--gpus-per-node`` asked for: ``8``, ``a100:8`` or ``a100:4,v100:4``."""
-    kinds = [_ASKED.fullmatch(kind) for kind in text.split(",")]
-    if not all(kinds):
-        raise UsageError(f"{variable}: {text!r} is not a number of devices, such as 8 or kind:8")
-    return sum(int(kind[1]) for kind in kinds if kind)

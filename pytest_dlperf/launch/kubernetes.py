@@ -22,11 +22,10 @@ from pytest_dlperf.launch.allocations import (
     Allocator,
     Holder,
     HostRequest,
-    output_of,
     wait_for_hosts,
 )
 from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.launchers import Launcher
+from pytest_dlperf.launch.launchers import Launcher, output_of
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError
 
 _MANAGED: Final = {"app.kubernetes.io/managed-by": "pytest-dlperf"}

@@ -26,8 +26,10 @@ DEFAULT_PYTHON: Final = "python3"
 """Supervises runs on other hosts, unless ``cluster.yaml`` names another."""
 ADDRESS: Final = "127.0.0.1"
 """Where the nodes of this machine reach each other."""
-RESOLVE_LIMIT_S: Final = 20.0
-"""How long ssh may take to read its configuration, and Slurm to give its nodes' addresses."""
+CALL_LIMIT_S: Final = 30.0
+"""How long ssh may take to read its configuration, and a queue to answer."""
+_POINTS_TO_HELP: Final = re.compile(r"(?:run|see|try) ['\"`].* --?help\b", re.IGNORECASE).match
+"""What the last line is after a wrong option, with GNU's programs, Slurm's and Docker."""
 
 
 class Engine(ABC):
@@ -155,7 +157,7 @@ class SshLauncher(Launcher):
     def _resolved(self, host: Host) -> Host:
         if host.address != host.name.rpartition("@")[2] or _ip_address(host.address) is not None:
             return host  # the user has said it
-        printed = _output(
+        printed = output_of(
             [*self._client, "-G", "--", host.name],
             hint="is --dlperf-ssh right, and what does the ssh configuration run ('Match exec')?",
         )
@@ -200,7 +202,7 @@ class SlurmLauncher(Launcher):
     def resolve(self, hosts: Sequence[Host]) -> tuple[Host, ...]:
         """Give nodes the addresses that Slurm knows them by."""
         names = ",".join(host.name for host in hosts)
-        printed = _output(
+        printed = output_of(
             ["scontrol", "--oneliner", "show", "node", names],
             hint="does Slurm run here, and know these nodes?",
         )
@@ -268,24 +270,41 @@ def _ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
         return None
 
 
-def _output(command: Sequence[str], *, hint: str) -> str:
+class NoAnswerError(BrokenError):
+    """A command does not answer: it may have done what it was asked for."""
+
+
+def output_of(command: Sequence[str], *, stdin: str = "", hint: str = "") -> str:
+    """Return what a command of a launcher or a queue prints, apart from signals to pytest.
+
+    Raises:
+        NoAnswerError: It does not end.
+        BrokenError: It cannot be started, or has failed; ``hint`` says what to look at.
+    """
+    hint = hint and f"; {hint}"
     try:
-        done = subprocess.run(  # noqa: S603 - the user's own client, and Slurm's
+        done = subprocess.run(  # noqa: S603 - the user's own client, or the queue's
             command,
+            input=stdin,
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            check=True,
-            stdin=subprocess.DEVNULL,
-            timeout=RESOLVE_LIMIT_S,
+            check=False,
+            timeout=CALL_LIMIT_S,
+            start_new_session=True,
         )
     except OSError as error:
-        raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}; {hint}") from error
-    except subprocess.CalledProcessError as error:
-        printed = (error.stdout + error.stderr).strip()
-        raise BrokenError(in_message(f"{shlex.join(command)}: {printed}; {hint}")) from error
+        raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}{hint}") from error
     except subprocess.TimeoutExpired as error:
-        raise BrokenError(
-            f"{shlex.join(command)}: no answer for {RESOLVE_LIMIT_S:g} s; {hint}"
-        ) from error
+        raise NoAnswerError(f"{command[0]}: no answer for {CALL_LIMIT_S:g} s{hint}") from error
+    if done.returncode != 0:
+        said = last_words((done.stderr or done.stdout).splitlines())
+        raise BrokenError(f"{command[0]}: {said or f'status {done.returncode}'}{hint}")
     return done.stdout
+
+
+def last_words(lines: Sequence[str]) -> str:
+    """Return the last line that says something, without secrets; ``Try "srun --help"`` does not."""
+    said = (line.strip() for line in reversed(lines))
+    last = next((line for line in said if line and not _POINTS_TO_HELP(line)), "")
+    return last and in_message(last)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct, convert, field, to_builtins
 from msgspec.structs import replace
 
 from pytest_dlperf.files.checkouts import described
@@ -69,34 +69,46 @@ class Requirements(Struct, frozen=True, kw_only=True):
 
 
 class HostReport(Struct, frozen=True, kw_only=True):
-    """The findings on one host. ``fault`` is why it cannot be used, ``None`` where it can.
+    """What a look at a host has printed (``node.probe``), and what is wrong with the host.
 
-    It ``is_silent`` where it gave no answer, though no option or image was asked of it.
-    ``devices`` is how many ``accelerators`` it shows, ``None`` if unknown. ``in_use`` are processes
-    behind the place of the device that each uses, ``None`` where that may be any. ``versions`` are
-    those of the modules that are needed, ``packages`` those of the distributions that the trainer's
-    Python has besides. ``facts`` are the host's: ``device``, ``driver``, ``cuda``, ``rocm``,
-    ``network``, ``processor`` and ``processors``, ``kernel``, ``bios``, ``vbios`` and
-    ``nic_firmware``, as far as they could be found out; those of ``accelerators`` go before.
-    ``commits`` are those of the checkouts, by what the user calls them, and ``checkouts`` what else
-    is known of these.
+    ``fault`` is why it cannot be used, ``None`` where it can. It ``is_silent`` where it gave no
+    answer, though no option or image was asked of it. ``devices`` is how many ``accelerators`` it
+    shows, ``None`` if unknown. ``used_by`` are processes behind the place of the device that each
+    uses, ``None`` where that may be any. ``versions`` are those of the modules that are needed,
+    ``packages`` those of the distributions that the trainer's Python has besides. ``facts`` are the
+    host's, as far as they could be found out; those of ``accelerators`` go before. ``checkouts``
+    are by what the user calls them.
     """
 
-    fault: str | None
+    fault: str | None = None
     is_silent: bool = False
     devices: int | None = None
     accelerators: Accelerators = field(default_factory=Accelerators)
-    in_use: tuple[tuple[int | None, str], ...] = ()
-    versions: Mapping[str, str] = {}
-    packages: Mapping[str, str] = {}
-    facts: Mapping[str, str] = {}
-    commits: Mapping[str, str] = {}
-    checkouts: Mapping[str, Checkout] = {}
+    used_by: tuple[tuple[int | None, str], ...] = ()
+    versions: dict[str, str | None] = {}
+    packages: dict[str, str] = {}
+    facts: dict[str, str] = {}
+    checkouts: dict[str, dict[str, Any]] = {}
+    image: str | None = None
+    """What the image is made of."""
+    python: str | None = None
+    """Why the trainer's Python does not run."""
+    outside: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    hidden: str = ""
+    slices: bool = False
+    refused: str | None = None
+    failed: str | None = None
+
+    @property
+    def commits(self) -> dict[str, str]:
+        """Those of the checkouts."""
+        return {name: one["commit"] for name, one in self.checkouts.items()}
 
     def fault_of(self, devices: int | None) -> str | None:
         """Say why a run on its first devices, or with ``None`` on any, cannot use the host."""
         users: dict[str, list[str]] = {}
-        for device, process in self.in_use:
+        for device, process in self.used_by:
             if device is None or devices is None or device < devices:
                 users.setdefault(process, []).extend([] if device is None else [str(device)])
         shown = [
@@ -139,14 +151,13 @@ def look_at_hosts(
         limit_s=LIMIT_S + (probe.FETCH_LIMIT_S if may_fetch else 0.0),
         late=fetches,
     )
-    reports = {}
     is_plain = not (needed.engine or needed.image)
-    for host, answer in found.items():
-        reports[host.name] = (
-            HostReport(fault=answer, is_silent=is_plain)
-            if isinstance(answer, str)
-            else host_report(host, needed, answer)
-        )
+    reports = {
+        host.name: HostReport(fault=answer, is_silent=is_plain)
+        if isinstance(answer, str)
+        else host_report(host, needed, convert(answer, HostReport))
+        for host, answer in found.items()
+    }
     return _with_one_version(reports, (*needed.modules, IMAGE))
 
 
@@ -159,66 +170,45 @@ def checkout_here(folder: Path) -> tuple[str | None, Checkout]:
     return (known["commit"] if "commits" in known else None), described(known)
 
 
-def host_report(host: Host, needed: Requirements, found: Mapping[str, Any]) -> HostReport:
-    """Report on a host by what the look at it has found."""
-    faults = list(_faults(host, needed, found))
-    versions = {name: version for name, version in found["versions"].items() if version}
+def host_report(host: Host, needed: Requirements, report: HostReport) -> HostReport:
+    """Say what is wrong with a host by what the look at it has found."""
+    versions = report.versions
     if needed.image is not None:
-        digest = found["image"]
-        versions[IMAGE] = f"{needed.image} ({digest})" if digest else needed.image
-    return HostReport(
-        fault=in_message("; ".join(faults)) or None,
-        devices=len(found["ids"]),
-        accelerators=Accelerators(
-            kind=found["kind"],
-            ids=tuple(found["ids"]),
-            facts=tuple(_short(facts) for facts in found["each"]),
-            are_mixed=found["mixed"],
-        ),
-        in_use=tuple((place, process) for place, process in found["used_by"]),
-        versions=versions,
-        packages=found["packages"],
-        facts=_short(found["facts"]),
-        commits={name: one["commit"] for name, one in found["checkouts"].items()},
-        checkouts={name: described(one) for name, one in found["checkouts"].items()},
-    )
+        digest = f" ({report.image})" if report.image else ""
+        versions = {**versions, IMAGE: f"{needed.image}{digest}"}
+    faults = "; ".join(_faults(host, needed, report))
+    return replace(report, fault=in_message(faults) or None, versions=versions)
 
 
-def _short(facts: Mapping[str, str]) -> dict[str, str]:
-    # A tool may print anything, of any length.
-    return {name: fact[:200] for name, fact in facts.items()}
-
-
-def _faults(host: Host, needed: Requirements, found: Mapping[str, Any]) -> Iterable[str]:
-    yield from found["outside"]
-    if found["python"] is not None:
+def _faults(host: Host, needed: Requirements, report: HostReport) -> Iterator[str]:
+    yield from report.outside
+    if report.python is not None:
         place = "there" if needed.image is None else f"in the image {needed.image} there"
-        problem = f"does not run {place}: {found['python']}"
+        problem = f"does not run {place}: {report.python}"
         yield f"the trainer's Python {needed.python!r} {problem}; {_OTHER}"
     for kind, paths in (("folder", needed.folders), ("file", needed.files)):
         for name, path in paths.items():
-            if path in found["missing"]:
+            if path in report.missing:
                 yield f"{name}: there is no {kind} {path!r}"
-    missing = [name for name in needed.modules if found["versions"].get(name, "") is None]
+    missing = [name for name in needed.modules if report.versions.get(name, "") is None]
     if missing:
         yield f"{needed.python!r} there has no module {', '.join(missing)}; {_OTHER}"
     if needed.accelerators:
-        yield from _device_faults(host, needed, found)
+        yield from _device_faults(host, needed, report)
 
 
-def _device_faults(host: Host, needed: Requirements, found: Mapping[str, Any]) -> Iterable[str]:
-    shown, declared = len(found["ids"]), host.devices
-    said = _short({name: found[name] or "" for name in ("refused", "failed")})
+def _device_faults(host: Host, needed: Requirements, report: HostReport) -> Iterator[str]:
+    shown, declared = report.devices or 0, host.devices
     # A host that shows none may have devices of a kind that is not known here.
-    if declared is not None and found["kind"] is not None and shown < declared:
-        hidden = f" ({found['hidden']} is set there)" if found["hidden"] else ""
+    if declared is not None and report.accelerators.kind is not None and shown < declared:
+        hidden = f" ({report.hidden} is set there)" if report.hidden else ""
         yield f"{declared} devices were declared, and it shows {shown}{hidden}"
-    if said["refused"]:
-        yield said["refused"]
-    if found["slices"] and needed.device is None:
+    if report.refused:
+        yield report.refused
+    if report.slices and needed.device is None:
         yield SLICED
-    if declared and not shown and said["failed"]:
-        yield f"{said['failed']}; {declared} devices were declared, and none is found"
+    if declared and not shown and report.failed:
+        yield f"{report.failed}; {declared} devices were declared, and none is found"
 
 
 def _with_one_version(
@@ -227,7 +217,7 @@ def _with_one_version(
     """Find fault with hosts that have another version of something than most."""
     result = dict(reports)
     for name in modules:
-        usable = {host: r for host, r in result.items() if r.fault is None and name in r.versions}
+        usable = {host: r for host, r in result.items() if r.fault is None and r.versions.get(name)}
         counts = Counter(report.versions[name] for report in usable.values())
         if len(counts) < 2:  # noqa: PLR2004 - two differ
             continue
@@ -290,8 +280,11 @@ def _software(report: HostReport, facts: Mapping[str, str], needed: Requirements
     names = (*_OF_DEVICES, *DEVICE_SETTINGS) if needed.accelerators else ()
     system = {name: facts[name] for name in names if name in facts}
     below = {name: facts[name] for name in _OF_HOSTS if name in facts}
-    packages = {**report.packages, **report.versions}
-    packages = {name: version for name, version in packages.items() if version != probe.NO_VERSION}
+    packages = {
+        name: version
+        for name, version in {**report.packages, **report.versions}.items()
+        if version and version != probe.NO_VERSION
+    }
     bundled = [name for name in packages if name.startswith("nvidia-nccl-")]
     if bundled and needed.accelerators:
         # A framework that brings its own library uses that one.

@@ -22,9 +22,8 @@ from types import ModuleType
 from typing import IO, Any, Final, cast, final
 from weakref import WeakSet
 
-from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.launchers import Launcher
+from pytest_dlperf.launch.launchers import Launcher, last_words
 from pytest_dlperf.model.errors import BrokenError
 
 SILENCE_S: Final = 3.0
@@ -34,9 +33,6 @@ _FILES_PER_HOST: Final = 4
 _OTHER_FILES: Final = 200
 END_LIMIT_S: Final = 0.5
 """How long the launcher's command may take to end after the program."""
-
-_POINTS_TO_HELP: Final = re.compile(r"(?:run|see|try) ['\"`].* --?help\b", re.IGNORECASE).match
-"""What the last line is after a wrong option, with GNU's programs, Slurm's and Docker."""
 
 # Takes a program of a known length from standard input and runs it. It is one line without single
 # quotes, exclamation marks and backslashes, so that any login shell at the other end hands it on.
@@ -175,13 +171,6 @@ def describe_exit(command: Sequence[str], status: int) -> str:
     if status >= 0:
         return f"{name} exited with status {status}"
     return f"{name} was killed by {signal.Signals(-status).name}"
-
-
-def last_words(lines: Sequence[str]) -> str:
-    """Return the last line that says something, without secrets; ``Try "srun --help"`` does not."""
-    said = (line.strip() for line in reversed(lines))
-    last = next((line for line in said if line and not _POINTS_TO_HELP(line)), "")
-    return last and in_message(last)
 
 
 _WITH_INPUT: Final[WeakSet[subprocess.Popen[bytes]]] = WeakSet()

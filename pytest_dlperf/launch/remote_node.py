@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import IO, Any, Final, cast, final
 
 from pytest_dlperf.launch.inherited import foreign_names
-from pytest_dlperf.launch.launchers import Launcher, lock_name
+from pytest_dlperf.launch.launchers import Launcher, last_words, lock_name
 from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.launch.record import open_log
 from pytest_dlperf.launch.remote_call import (
     describe_exit,
-    last_words,
     sent_program,
     source_of,
     start,

@@ -20,13 +20,11 @@ from pytest_dlperf.launch.allocations import (
     Allocator,
     Holder,
     HostRequest,
-    output_of,
     wait_for_hosts,
 )
 from pytest_dlperf.launch.hosts import slurm_hosts
 from pytest_dlperf.launch.inherited import PMI, SLURM
-from pytest_dlperf.launch.launchers import SlurmLauncher
-from pytest_dlperf.launch.remote_call import last_words
+from pytest_dlperf.launch.launchers import SlurmLauncher, last_words, output_of
 from pytest_dlperf.model.errors import BrokenError
 
 _HOPELESS: Final = {

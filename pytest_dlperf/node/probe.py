@@ -110,6 +110,13 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
         found["missing"] = trainers["missing"]
     return dict(
         found,
+        devices=len(found["ids"]),
+        accelerators={
+            "kind": found["kind"],
+            "ids": found["ids"],
+            "facts": found["each"],
+            "are_mixed": found["mixed"],
+        },
         outside=[
             f"there is no {path!r}, which the container is to see"
             for path in (inside["outside"] if inside else ())

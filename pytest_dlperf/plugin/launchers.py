@@ -24,25 +24,23 @@ def launchers_of(config: pytest.Config, python: str | None = None) -> list[Launc
     return list(chain.from_iterable(offered))
 
 
-def allocators_of(config: pytest.Config, cluster: Cluster) -> list[Allocator]:
-    """Ask all plugins for queues that give hosts."""
-    offered = config.hook.pytest_dlperf_allocators(config=config, cluster=cluster)
-    return list(chain.from_iterable(offered))
+def engines_of(config: pytest.Config, cluster: Cluster) -> list[Launcher | Allocator]:
+    """Ask all plugins for their launchers, and for queues that give hosts."""
+    queues = config.hook.pytest_dlperf_allocators(config=config, cluster=cluster)
+    return [*launchers_of(config, cluster.python), *chain.from_iterable(queues)]
 
 
 def check_launcher_of(config: pytest.Config, suite: Suite) -> None:
     """Check the launcher's name, though logs need none."""
-    if suite.settings.launcher is None:
-        return
-    from pytest_dlperf.launch.choosing import check_launcher
+    if suite.settings.launcher is not None:
+        from pytest_dlperf.launch.choosing import check_launcher
 
-    launchers = launchers_of(config, suite.cluster.python)
-    every = (*launchers, *allocators_of(config, suite.cluster))
-    check_launcher(suite.settings, [each.name for each in every])
+        names = [engine.name for engine in engines_of(config, suite.cluster)]
+        check_launcher(suite.settings, names)
 
 
 def number_of_hosts(config: pytest.Config) -> int:
     """Count the hosts to launch on: 0 for this machine alone."""
-    from pytest_dlperf.launch.choosing import launcher_and_hosts
+    from pytest_dlperf.launch.choosing import engine_and_hosts
 
-    return len(launcher_and_hosts(settings_of(config), launchers_of(config))[1])
+    return len(engine_and_hosts(settings_of(config), launchers_of(config))[1])

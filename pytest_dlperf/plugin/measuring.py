@@ -242,7 +242,7 @@ class Measuring:
         """Run the tested and the accepted software, interleaved, as far as possible."""
         measurement, launcher = gate_input.case.measurement, self.launcher
         control = self.suite.cluster.control
-        if launcher is None or control is None:
+        if launcher is None or not control:
             problem = f"nothing can be run beside the logs of {measurement.case_id}"
             return ControlRuns(problem=problem)
         taken_on = measurement.fingerprint
@@ -255,7 +255,7 @@ class Measuring:
                     self._cases[measurement.case_id],
                     hosts=taken_on.hosts if taken_on else (),
                     pairs=max(MIN_PAIRS, len(measurement.runs) + len(measurement.runs) % 2),
-                    control=control.settings,
+                    control=control,
                 ),
             )
         except (CannotMeasureError, BrokenError) as error:
@@ -312,12 +312,11 @@ def measuring_from_logs(suite: Suite, index: LogIndex, folder: Path | None) -> M
     return measuring
 
 
-def launching(  # noqa: PLR0913 - all that a session has, most of it by name
+def launching(
     suite: Suite,
     folder: Path | None,
     *,
-    launchers: Sequence[Launcher],
-    allocators: Sequence[Allocator],
+    engines: Sequence[Launcher | Allocator],
     say: Callable[[str], None],
     show: Callable[[RunProgress], None],
 ) -> Measuring:
@@ -332,15 +331,13 @@ def launching(  # noqa: PLR0913 - all that a session has, most of it by name
     from pytest_dlperf.measure.by_launching import LaunchMeasurer
 
     settings, cluster = suite.settings, suite.cluster
-    control = cluster.control.settings if cluster.control else ()
     launches = [system.launch for system in suite.systems.values() if system.launch is not None]
     of_systems = (launch.settings for launch in launches)
-    every = chain(settings.launch_settings, cluster.settings, control, *of_systems)
-    taken = (*(one.takes for one in launchers), *(one.takes for one in allocators))
-    known = {option for takes in taken for option in takes}
+    every = chain(settings.launch_settings, cluster.settings, cluster.control, *of_systems)
+    known = {option for engine in engines for option in engine.takes}
     if problems := list(unknown_engine_options(every, known)):
         raise UsageError("\n".join(map(str, problems)))
-    fleet = fleet_of(settings, cluster, launchers, allocators, shared_folder=folder, say=say)
+    fleet = fleet_of(settings, cluster, engines, shared_folder=folder, say=say)
     measuring = Measuring(suite, folder)
     measuring.measurer = measuring.launcher = LaunchMeasurer(
         fleet,

@@ -32,7 +32,7 @@ from pytest_dlperf.plugin.cases import (
     sorted_for_packing,
     tests_of,
 )
-from pytest_dlperf.plugin.launchers import allocators_of, check_launcher_of, launchers_of
+from pytest_dlperf.plugin.launchers import check_launcher_of, engines_of
 from pytest_dlperf.plugin.named import (
     UNNAMED,
     is_in_named_folder,
@@ -219,8 +219,7 @@ class DlperfSession:
         return launching(
             suite,
             self._shared_folder,
-            launchers=launchers_of(self._config, suite.cluster.python),
-            allocators=allocators_of(self._config, suite.cluster),
+            engines=engines_of(self._config, suite.cluster),
             say=live.say,
             show=live.show,
         )
