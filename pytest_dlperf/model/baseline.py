@@ -18,7 +18,7 @@ from pytest_dlperf.model.measurement import (
 from pytest_dlperf.model.metric import Better, Metric
 
 ROLLING_SESSIONS: Final = 12
-"""How many of the last accepted sessions tonight is compared with."""
+"""How many of the last accepted sessions a session is compared with."""
 
 SPREAD_SESSIONS: Final = 30
 """How many of the last losses show how sessions differ."""

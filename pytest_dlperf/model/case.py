@@ -27,8 +27,6 @@ PRECISION_PATTERN: Final = r"[a-z][a-z0-9]*"
 AXIS_VALUE_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9_.]*"
 
 _TOPOLOGY = re.compile(r"([1-9][0-9]*)n([1-9][0-9]*)g")
-_NAME = re.compile(NAME_PATTERN)
-_PRECISION = re.compile(PRECISION_PATTERN)
 _ID = re.compile(
     rf"(?P<framework>{NAME_PATTERN})-(?P<model>{NAME_PATTERN})-(?P<precision>{PRECISION_PATTERN})"
     rf"-(?P<work>{WORK_PATTERN})(?:-(?P<options>{NAME_PATTERN}(?:\+{NAME_PATTERN})*))?"
@@ -54,11 +52,7 @@ class Topology(Struct, frozen=True, order=True):
     devices_per_node: int
 
     def __post_init__(self) -> None:
-        """Refuse a topology without nodes or devices.
-
-        Raises:
-            ValueError: A count is below one.
-        """
+        """Refuse a topology without nodes or devices (``ValueError``)."""
         if self.nodes < 1 or self.devices_per_node < 1:
             raise ValueError(
                 f"a topology has at least one node and one device per node, "
@@ -68,11 +62,7 @@ class Topology(Struct, frozen=True, order=True):
     @classmethod
     @lru_cache
     def parse(cls, text: str) -> Topology:
-        """Read ``<N>n<D>g``.
-
-        Raises:
-            ValueError: The text is anything else; leading zeros count as anything else.
-        """
+        """Read ``<N>n<D>g``; anything else, also leading zeros, is a ``ValueError``."""
         match = _TOPOLOGY.fullmatch(text)
         if match is None:
             raise ValueError(
@@ -120,17 +110,13 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
     """The id under which tests, baselines and reports know the case; always made of the above."""
 
     def __post_init__(self) -> None:
-        """Make the id; refuse names that could not be read back from it.
-
-        Raises:
-            ValueError: A name or the order of the options is not valid, or the work cannot be
-                shared evenly by the devices, of the case or of its reference topology.
-        """
-        named = (("framework", self.framework), ("model", self.model))
-        for axis, value in (*named, *(("option", option) for option in self.options)):
-            check_name(axis, value)
+        """Make the id; refuse what could not be read back from it, or not be shared by devices."""
+        check_name("framework", self.framework)
+        check_name("model", self.model)
+        for option in self.options:
+            check_name("option", option)
         if self.precision:
-            check_precision(self.precision)
+            check_name("precision", self.precision)
         if list(self.options) != sorted(set(self.options)):
             raise ValueError(
                 f"options are sorted and named once, unlike {'+'.join(self.options)!r}"
@@ -160,38 +146,29 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         """Read a case back from its id.
 
         The reference topology of a training is 1n1g, and none under a layout. The free axes of a
-        probe are numbered: its id does not name them.
-
-        Raises:
-            ValueError: The text is not a case id.
+        probe are numbered: its id does not name them. Any other text is a ``ValueError``.
         """
-        match = _ID.fullmatch(case_id)
+        match = _ID.fullmatch(case_id) or _PROBE_ID.fullmatch(case_id)
         if match is None:
-            match = _PROBE_ID.fullmatch(case_id)
-            if match is None:
-                raise ValueError(
-                    f"{case_id!r} is not a case id; the form is "
-                    "<framework>-<model>-<precision>-(b|gb)<batch>[-s<sequence length>][-<layout>]"
-                    "[-<option>[+<option>…]]-<N>n<D>g, of a probe "
-                    "<framework>-<model>[-<value of an axis>…]-<N>n<D>g"
-                )
-            values = match["axes"].split("-")[1:]
-            return cls(
-                framework=match["framework"],
-                model=match["model"],
-                free_axes={f"axis{number}": value for number, value in enumerate(values, 1)},
-                topology=Topology.parse(match["topology"]),
-                reference_topology=None,
+            raise ValueError(
+                f"{case_id!r} is not a case id; the form is "
+                "<framework>-<model>-<precision>-(b|gb)<batch>[-s<sequence length>][-<layout>]"
+                "[-<option>[+<option>…]]-<N>n<D>g, of a probe "
+                "<framework>-<model>[-<value of an axis>…]-<N>n<D>g"
             )
-        work = Work.parse(match["work"])
+        found = match.groupdict()
+        work = Work.parse(found["work"]) if "work" in found else None
+        axes = found.get("axes", "").split("-")[1:]
+        is_scaled = work is not None and work.layout == ONE_DEVICE
         return cls(
-            framework=match["framework"],
-            model=match["model"],
-            precision=match["precision"],
+            framework=found["framework"],
+            model=found["model"],
+            precision=found.get("precision", ""),
             work=work,
-            options=tuple(match["options"].split("+")) if match["options"] else (),
-            topology=Topology.parse(match["topology"]),
-            reference_topology=SINGLE_DEVICE if work.layout == ONE_DEVICE else None,
+            options=tuple(found["options"].split("+")) if found.get("options") else (),
+            free_axes={f"axis{number}": value for number, value in enumerate(axes, 1)},
+            topology=Topology.parse(found["topology"]),
+            reference_topology=SINGLE_DEVICE if is_scaled else None,
         )
 
     def __str__(self) -> str:
@@ -218,11 +195,7 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def training_work(self) -> Work:
-        """The work of a training's step.
-
-        Raises:
-            ValueError: The case is a probe, which has no steps.
-        """
+        """The work of a training's step; a probe has none (``ValueError``)."""
         if self.work is None:
             raise ValueError(f"{self.id} is a probe, which has no steps")
         return self.work
@@ -280,8 +253,7 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
     def tokens_per_sample(self, unit: str) -> int:
         """Return what a sample counts in a unit of throughput: its tokens for ``tokens/s``, else 1.
 
-        Raises:
-            ValueError: The unit counts tokens, and the case has no sequence length.
+        ``ValueError``: the case has no sequence length.
         """
         if not counts_tokens(unit):
             return 1
@@ -293,9 +265,6 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
         """Return the work of a step in a unit of throughput: tokens for ``tokens/s``, else samples.
 
         That of a probe, which has no steps, is 1.
-
-        Raises:
-            ValueError: The unit counts tokens, and the case has no sequence length.
         """
         if self.work is None:
             return 1
@@ -366,27 +335,8 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
 
 
 @lru_cache
-def check_precision(value: str) -> str:
-    """Return a precision that is valid in ids and in names of logs.
-
-    Raises:
-        ValueError: It is not valid.
-    """
-    if not _PRECISION.fullmatch(value):
-        raise ValueError(
-            f"precision {value!r} is not valid; "
-            "allowed are lower-case letters and digits, a letter first, as in 'fp32'"
-        )
-    return value
-
-
-@lru_cache
 def check_axis(name: str, value: str) -> str:
-    """Return the value of a free axis that is valid in ids.
-
-    Raises:
-        ValueError: The name or the value is not valid.
-    """
+    """Return the value of a free axis that is valid in ids; else ``ValueError``."""
     check_name("axis", name)
     if name in FIXED_AXES:
         raise ValueError(f"{name!r} has a meaning already; give the axis another name")
@@ -400,12 +350,13 @@ def check_axis(name: str, value: str) -> str:
 
 @lru_cache
 def check_name(axis: str, value: str) -> str:
-    """Return a name that is valid in ids.
-
-    Raises:
-        ValueError: It is not valid.
-    """
-    if not _NAME.fullmatch(value):
+    """Return a name, or a precision, that is valid in ids; else ``ValueError``."""
+    if axis == "precision" and not re.fullmatch(PRECISION_PATTERN, value):
+        raise ValueError(
+            f"precision {value!r} is not valid; "
+            "allowed are lower-case letters and digits, a letter first, as in 'fp32'"
+        )
+    if not re.fullmatch(NAME_PATTERN, value):
         raise ValueError(
             f"{axis} {value!r} is not valid; allowed are lower-case letters, digits and "
             "underscores, a letter first (a hyphen stands only between the parts of an id)"

@@ -76,9 +76,9 @@ class CommitRange(Struct, frozen=True, kw_only=True):
     folder: str = ""
     """Where it lies, unless that is where the system files lie."""
     first: str
-    """The commit of the last night before the change, which is not among them."""
+    """The commit of the last session before the change, which is not among them."""
     last: str
-    """That of the first night with it."""
+    """That of the first session with it."""
     commits: tuple[Commit, ...] = ()
     """The last one first, at most ``COMMITS_LISTED``; empty where the checkout does not know
     both ends."""

@@ -103,7 +103,7 @@ class LaunchFacts(Struct, frozen=True, kw_only=True):
     """How node 0 of a case was launched, secrets masked.
 
     What differs from run to run is that of an example, or a placeholder ``{name}``, so that the
-    facts of two nights differ only where the launch was changed.
+    facts of two sessions differ only where the launch was changed.
     """
 
     launcher: str
@@ -129,7 +129,7 @@ class Fingerprint(Struct, frozen=True, kw_only=True):
     """Names, node 0 first."""
     commits: Mapping[str, str] = {}
     """Commits of the checkouts that the trainer runs from on node 0, the names of changed files
-    behind a ``+``; by what the user calls the folder, which may lie elsewhere another night, or by
+    behind a ``+``; by what the user calls the folder, which may lie elsewhere another time, or by
     the package that is installed from there."""
     launch: LaunchFacts | None = None
     """``None`` where that is not known."""
@@ -148,15 +148,13 @@ def differences(
 
 def with_members(metrics: Sequence[Metric], names: Iterable[str]) -> tuple[Metric, ...]:
     """Put the members of families in their places, as far as one of these names is of them."""
-    found: list[Metric] = []
-    for metric in metrics:
-        members = [
-            metric.member(name.partition(MEMBER)[2])
-            for name in names
-            if metric.is_family and name.startswith(f"{metric.name}{MEMBER}")
-        ]
-        found += members or [metric]
-    return tuple(found)
+    parts = [name.partition(MEMBER) for name in names]
+    members = {
+        metric.name: [metric.member(name) for of, sep, name in parts if sep and of == metric.name]
+        for metric in metrics
+        if metric.is_family
+    }
+    return tuple(one for metric in metrics for one in members.get(metric.name) or [metric])
 
 
 class Samples(Struct, frozen=True, kw_only=True):
@@ -216,22 +214,14 @@ class Measurement(Struct, frozen=True, kw_only=True):
         return frozenset(metric.name for metric in self.metrics)
 
     def metric(self, name: str) -> Metric:
-        """Return a metric by its name.
-
-        Raises:
-            KeyError: The runs cannot have it.
-        """
+        """Return a metric by its name (``KeyError``: the runs cannot have it)."""
         for metric in self.metrics:
             if metric.name == name:
                 return metric
         raise KeyError(name)
 
     def samples(self, name: str) -> Samples:
-        """Return the numbers of a metric, as many as runs have it.
-
-        Raises:
-            KeyError: The runs cannot have it.
-        """
+        """Return the numbers of a metric, as many as runs have it (``KeyError``: they cannot)."""
         metric = self.metric(name)
         return Samples(
             metric=metric,
@@ -252,10 +242,8 @@ class Measurement(Struct, frozen=True, kw_only=True):
     def ratio(self, metric: Metric, reference: Measurement) -> float | None:
         """Divide the median of what a derived metric is over by the reference's.
 
-        ``None`` without either, and over a throughput so low that it is rounded to 0.
-
-        Raises:
-            ValueError: The two measurements are of different estimators or units.
+        ``None`` without either, and over a throughput so low that it is rounded to 0. Measurements
+        of different estimators or units have none (``ValueError``).
         """
         if metric.ratio_of is None:
             raise AssertionError(f"{metric.name} is not a ratio")

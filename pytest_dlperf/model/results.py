@@ -129,12 +129,9 @@ class CaseResult(Struct, frozen=True, kw_only=True, dict=True):
         if metric.ratio_of is not None:
             efficiency = self.efficiency_percent(self.speedup)
             return replace(given, median=self.speedup, efficiency_percent=efficiency)
-        try:
-            samples = self.measurement.samples(name) if self.measurement is not None else None
-        except KeyError:
-            samples = None
-        if samples is None:
+        if self.measurement is None or name not in self.measurement.names:
             return given
+        samples = self.measurement.samples(name)
         return replace(given, median=samples.median, mean=samples.mean, spread=samples.spread)
 
 
@@ -297,11 +294,7 @@ class Results(Struct, frozen=True, kw_only=True):
 
 
 def parse_time(text: str) -> datetime:
-    """Read a time with its zone (ISO 8601).
-
-    Raises:
-        ValueError: It has another form or no zone, or no such day or hour exists.
-    """
+    """Read a time with its zone (ISO 8601), else ``ValueError``."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -311,8 +304,8 @@ def parse_time(text: str) -> datetime:
     return time
 
 
-def day_of(at: str, tonight: str) -> date:
-    """Return the day of a time in the zone of tonight.
+def day_of(at: str, now: str) -> date:
+    """Return the day of a time in the zone of now.
 
     A zone an hour off is the same one under daylight saving, so the time keeps its own day; except
     UTC, which machines without a zone have.
@@ -321,8 +314,8 @@ def day_of(at: str, tonight: str) -> date:
         ValueError: One of them is not a time.
         OverflowError: The zone has no such day.
     """
-    time, zone = parse_time(at), parse_time(tonight).tzinfo
+    time, zone = parse_time(at), parse_time(now).tzinfo
     there = time.astimezone(zone)
-    ahead, tonights = time.utcoffset(), there.utcoffset()
-    is_same = ahead and tonights and abs(ahead - tonights) <= timedelta(hours=1)
+    ahead, ours = time.utcoffset(), there.utcoffset()
+    is_same = ahead and ours and abs(ahead - ours) <= timedelta(hours=1)
     return (time if is_same else there).date()

@@ -27,11 +27,7 @@ MIN_RUNS_FOR_NOISE: Final = 20
 
 
 def median(values: Sequence[float]) -> float:
-    """Median; the mean of the middle two when the count is even.
-
-    Raises:
-        ValueError: There are no values.
-    """
+    """Median; the mean of the middle two when the count is even. No values: ``ValueError``."""
     if not values:
         raise ValueError("no values: the median is undefined")
     ordered = sorted(values)

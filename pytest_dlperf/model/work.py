@@ -55,11 +55,7 @@ class Layout(Struct, frozen=True, order=True, kw_only=True, forbid_unknown_field
     ep: Annotated[_Ways, Meta(description=f"Number of {WAYS['ep']}.")] = 1
 
     def __post_init__(self) -> None:
-        """Refuse a layout that names no device.
-
-        Raises:
-            ValueError: A way of splitting is below one.
-        """
+        """Refuse a layout that names no device (``ValueError``)."""
         for name, ways in self._all():
             if ways < 1:
                 raise ValueError(f"{name} is at least 1, not {ways}")
@@ -67,11 +63,7 @@ class Layout(Struct, frozen=True, order=True, kw_only=True, forbid_unknown_field
     @classmethod
     @lru_cache
     def parse(cls, text: str) -> Layout:
-        """Read ``tp2_pp4``; an empty text is a model on one device.
-
-        Raises:
-            ValueError: The text is not a layout in the form that ids use.
-        """
+        """Read ``tp2_pp4``; an empty text is a model on one device, any other a ``ValueError``."""
         parts = text.split("_") if _LAYOUT.fullmatch(text) else []
         layout = cls(**{part[:2]: int(part[2:]) for part in parts})
         if str(layout) != text:
@@ -116,11 +108,7 @@ class Work(Struct, frozen=True, kw_only=True):
     layout: Layout = ONE_DEVICE
 
     def __post_init__(self) -> None:
-        """Refuse a step that does nothing.
-
-        Raises:
-            ValueError: The batch or the sequence length is below one.
-        """
+        """Refuse a step that does nothing (``ValueError``)."""
         if self.batch < 1:
             raise ValueError(f"the {self.batch_name} is at least 1, not {self.batch}")
         if self.sequence_length is not None and self.sequence_length < 1:
@@ -129,11 +117,7 @@ class Work(Struct, frozen=True, kw_only=True):
     @classmethod
     @lru_cache
     def parse(cls, text: str) -> Work:
-        """Read the form that ids have.
-
-        Raises:
-            ValueError: The text is anything else.
-        """
+        """Read the form that ids have; anything else is a ``ValueError``."""
         match = _WORK.fullmatch(text)
         if match is None:
             raise ValueError(
@@ -164,10 +148,9 @@ class Work(Struct, frozen=True, kw_only=True):
         return Scaling.STRONG if self.is_global else Scaling.WEAK
 
     def replicas(self, devices: int) -> int:
-        """Count the data-parallel replicas on so many devices.
+        """Count the data-parallel replicas on so many devices, which share layout and batch evenly.
 
-        Raises:
-            ValueError: Layout or batch cannot be shared evenly by them.
+        Else ``ValueError``.
         """
         layout = self.layout
         replicas, rest = divmod(devices, layout.devices)

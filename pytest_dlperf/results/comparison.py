@@ -1,7 +1,8 @@
 """Two results side by side: of each metric of a case the ratio of B to A, with its 95 % interval.
 
-A comparison knows neither baselines nor how much nights differ. Where nights differ as much as runs
-do, a quarter of all cases looks better or worse with no change: a gate on it needs a tolerance.
+A comparison knows neither baselines nor how much sessions differ. Where sessions differ as much as
+runs do, a quarter of all cases looks better or worse with no change: a gate on it needs a
+tolerance.
 """
 
 from __future__ import annotations
@@ -59,16 +60,15 @@ class Conclusion(StrEnum):
 
 
 class Side(Struct, frozen=True, kw_only=True):
-    """A metric of a case on one side.
+    """A metric of a case on one side: its median, the runs' numbers, and how many are broken.
 
-    ``numbers`` are those of the runs; of a ratio, those that are divided.
+    The numbers of a ratio are those that are divided.
     """
 
     metric: Metric
     median: float
     numbers: tuple[float, ...]
     broken: int
-    """How many runs are broken."""
 
 
 class ComparedCase(Struct, frozen=True, kw_only=True):
@@ -78,13 +78,13 @@ class ComparedCase(Struct, frozen=True, kw_only=True):
     """In A."""
     first: Side
     second: Side
-    is_whole: bool
-    """Whether no run of either side is broken, and no test of it was lost with its worker."""
-    error: StandardError | None
-    """Of the ratio on the scale of logarithms; ``None`` with too few runs on either side, and
-    where the ratio is exact."""
-    is_exact: bool = False
+    ratio: float
+    """The second median over the first."""
+    interval: tuple[float, float] | None
+    """The 95 % interval of the ratio; ``None`` with too few runs, and where it is exact."""
+    is_exact: bool
     """Whether the runs of neither side differ, as those of allocated memory do not."""
+    conclusion: Conclusion
 
     @property
     def metric(self) -> Metric:
@@ -92,47 +92,9 @@ class ComparedCase(Struct, frozen=True, kw_only=True):
         return self.first.metric
 
     @property
-    def ratio(self) -> float:
-        """The second median over the first."""
-        return self.second.median / self.first.median
-
-    @property
     def loss(self) -> float:
         """How much worse the second is, as the logarithm of the ratio; negative: better."""
         return -math.log(self.ratio) * (self.metric.better.sign if self.metric.better else 1)
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the ratio, where there are enough runs."""
-        return _interval(self.ratio, self.error) if self.error else None
-
-    @property
-    def conclusion(self) -> Conclusion:
-        """The conclusion from ratio and interval: never one that their decimals contradict.
-
-        The whole interval has to lie beyond 1 as it is written: one that ends at 1.0004 ends at
-        1.000 for the reader, and noise is not known well enough to tell it from 1.
-        """
-        if not self.is_whole:
-            return Conclusion.BROKEN
-        if self.interval is None and not self.is_exact:
-            return Conclusion.TOO_FEW
-        if self._is_equal:
-            return Conclusion.NONE_SEEN
-        if self.metric.better is None:
-            return Conclusion.DIFFERENT
-        return Conclusion.WORSE if self.loss > 0 else Conclusion.BETTER
-
-    def exceeds(self, tolerance_percent: float) -> bool:
-        """Whether B differs from A by more than this, as a part of A."""
-        return abs(self.ratio - 1) * 100 > tolerance_percent
-
-    @property
-    def _is_equal(self) -> bool:
-        if self.interval is None:
-            return are_alike((self.first.median, self.second.median))
-        low, high = (round(end, DECIMALS) for end in self.interval)
-        return low <= 1 <= high
 
 
 class ComparedMetric(Struct, frozen=True, kw_only=True):
@@ -194,28 +156,29 @@ class Comparison(Struct, frozen=True, kw_only=True):
         Where not a single metric can be judged, all of them fail.
         """
         found: dict[str, list[str]] = {}
-        every = [(metric.name, case) for metric in self.metrics for case in metric.cases]
-        judged = [(name, case) for name, case in every if case.metric.is_judged]
-        for name, case in judged:
+        every = [case for metric in self.metrics for case in metric.cases]
+        judged = [case for case in every if case.metric.is_judged]
+        for case in judged:
             conclusion = case.conclusion
-            is_chosen = conclusion in conclusions and (
-                not conclusion.is_certain or case.exceeds(tolerance_percent)
-            )
-            if is_chosen or conclusion is Conclusion.BROKEN:
+            exceeds = abs(case.ratio - 1) * 100 > tolerance_percent or not conclusion.is_certain
+            if conclusion is Conclusion.BROKEN or (conclusion in conclusions and exceeds):
                 word = "by" if conclusion.is_certain else "of"
-                found.setdefault(f"{conclusion.value} {word} {name}", []).append(case.case_id)
-        if not (found or any(case.conclusion.is_certain for _, case in judged)):
-            ids = dict.fromkeys(case.case_id for _, case in every)
+                why = f"{conclusion.value} {word} {case.metric.name}"
+                found.setdefault(why, []).append(case.case_id)
+        if not (found or any(case.conclusion.is_certain for case in judged)):
+            ids = dict.fromkeys(case.case_id for case in every)
             found["of which no metric can be judged"] = list(ids)
         return {**found, **{why: list(case_ids) for why, case_ids in self.lost.items()}}
 
 
-class NotCompared(Struct, frozen=True):
-    """Why a case is not compared, or not by some metric."""
+class _NotCompared(Struct, frozen=True):
+    """Why a case is not compared, or not by some metric.
+
+    ``is_lost``: B lacks a number that a test of A judges, or has it in another form.
+    """
 
     why: str
     is_lost: bool
-    """Whether B lacks a number that a test of A judges, or has it in another form."""
 
 
 def compare_results(first: Results, second: Results) -> Comparison:
@@ -236,23 +199,22 @@ def compare_results(first: Results, second: Results) -> Comparison:
         for side in (first, second)
     )
     paired, unclear = _paired(ours, theirs)
-    pairs = {
-        case_id: (ours[case_id], theirs[paired.get(case_id, case_id)])
-        for case_id in ours
-        if case_id in theirs or case_id in paired
-    }
+    names = {case_id: paired.get(case_id, case_id) for case_id in ours}
+    pairs = {a: (ours[a], theirs[b]) for a, b in names.items() if b in theirs}
     if not pairs:
         several = f"; {_UNCLEAR}: {_named(unclear)}" if unclear else ""
         raise UsageError(
             f"A and B have no case in common: A has {_named(ours)}, B has {_named(theirs)}{several}"
         )
-    compared: list[ComparedCase] = []
+    compared: dict[tuple[str, Better | None], list[ComparedCase]] = {}
     not_compared: dict[str, list[str]] = {}
     lost: dict[str, list[str]] = {}
     for case_id, pair in pairs.items():
         for found in _compared(*pair):
             if isinstance(found, ComparedCase):
-                compared.append(found)
+                # Systems may disagree on which direction of a name is better.
+                key = found.metric.name, found.metric.better
+                compared.setdefault(key, []).append(found)
                 continue
             not_compared.setdefault(found.why, []).append(case_id)
             if found.is_lost:
@@ -260,20 +222,22 @@ def compare_results(first: Results, second: Results) -> Comparison:
     if not compared:
         reasons = _named([f"{ids[0]} {why}" for why, ids in not_compared.items()])
         raise UsageError(f"A and B have no case that can be compared: {reasons}")
-    not_compared[_UNCLEAR] = unclear
     told = {*unclear, *pairs, *paired.values()}
+    not_compared[_UNCLEAR] = unclear
     not_compared["only in A"] = [case_id for case_id in ours if case_id not in told]
     not_compared["only in B"] = [case_id for case_id in theirs if case_id not in told]
+    known = dict.fromkeys(case.case_id for cases in compared.values() for case in cases)
     return Comparison(
         first=first,
         second=second,
-        metrics=_by_metric(compared),
+        metrics=tuple(
+            ComparedMetric(name=name, better=better, cases=tuple(cases))
+            for (name, better), cases in compared.items()
+        ),
         paired=paired,
         not_compared={why: case_ids for why, case_ids in not_compared.items() if case_ids},
         lost=lost,
-        differences=shared_differences(
-            first, second, {case.case_id: pairs[case.case_id] for case in compared}
-        ),
+        differences=shared_differences(first, second, {one: pairs[one] for one in known}),
     )
 
 
@@ -299,35 +263,36 @@ def _paired(
     return pairs, unclear
 
 
-def _by_metric(compared: Iterable[ComparedCase]) -> tuple[ComparedMetric, ...]:
-    """Group cases by metric; systems may disagree on which direction of a name is better."""
-    found: dict[tuple[str, Better | None], list[ComparedCase]] = {}
-    for case in compared:
-        found.setdefault((case.metric.name, case.metric.better), []).append(case)
-    return tuple(
-        ComparedMetric(name=name, better=better, cases=tuple(cases))
-        for (name, better), cases in found.items()
-    )
-
-
-def _compared(one: CaseResult, other: CaseResult) -> Iterator[ComparedCase | NotCompared]:
+def _compared(one: CaseResult, other: CaseResult) -> Iterator[ComparedCase | _NotCompared]:
     """Compare a case of both sides by each metric, or yield why not."""
     missing = [_missing(one), _missing(other)]
     if any(missing):
         ours, theirs = (side or "measured" for side in missing)
-        yield NotCompared(f"not compared (A: {ours}, B: {theirs})", is_lost=not missing[0])
+        yield _NotCompared(f"not compared (A: {ours}, B: {theirs})", is_lost=not missing[0])
         return
     first, second = _sides(one), _sides(other)
     for name in dict.fromkeys([*first, *second]):
         a, b = first.get(name), second.get(name)
         if name == PER_DEVICE and THROUGHPUT in first and THROUGHPUT in second:
             continue  # of one topology, it says the same
-        if a is not None and b is not None:
-            yield _of_metric(one, a, other, b)
-        elif a is not None:
-            yield NotCompared(f"without {name} in B", is_lost=a.metric.is_judged)
+        if a is None:
+            yield _NotCompared(f"without {name} in A", is_lost=False)
+        elif b is None:
+            yield _NotCompared(f"without {name} in B", is_lost=a.metric.is_judged)
+        elif told := _not_alike(one, a, other, b):
+            why = "not compared by {} (A: {}, B: {})".format(name, *told)
+            yield _NotCompared(why, is_lost=a.metric.is_judged)
         else:
-            yield NotCompared(f"without {name} in A", is_lost=False)
+            yield _of_metric(one, a, other, b)
+
+
+def _missing(result: CaseResult) -> str:
+    """Return the verdict of a side without runs; an empty text where it has any."""
+    measurement = result.measurement
+    if measurement is not None and len(measurement.broken_runs) < len(measurement.runs):
+        return ""
+    verdicts = [judgement.verdict for judgement in result.judgements.values()]
+    return verdicts[0].value if verdicts else "not measured"
 
 
 def _sides(result: CaseResult) -> dict[str, Side]:
@@ -347,39 +312,56 @@ def _sides(result: CaseResult) -> dict[str, Side]:
     }
 
 
-def _of_metric(one: CaseResult, a: Side, other: CaseResult, b: Side) -> ComparedCase | NotCompared:
-    """Compare one metric that both sides have, or return why not."""
-    name = a.metric.name
-    differences = [
-        ("in", a.metric.unit, b.metric.unit),
-        ("better is", _direction(a.metric), _direction(b.metric)),
-    ]
-    if a.metric.ratio_of is not None:
-        references = one.case.reference_topology, other.case.reference_topology
-        differences.append(("over", str(references[0]), str(references[1])))
-    for what, ours, theirs in differences:
-        if ours != theirs:
-            why = f"not compared by {name} (A: {what} {ours}, B: {what} {theirs})"
-            return NotCompared(why, is_lost=a.metric.is_judged)
+def _not_alike(one: CaseResult, a: Side, other: CaseResult, b: Side) -> tuple[str, str] | None:
+    """Return what A and B have instead of one metric; ``None`` where a ratio can be taken."""
+    for ours, theirs in (
+        (f"in {a.metric.unit}", f"in {b.metric.unit}"),
+        (f"better is {_direction(a.metric)}", f"better is {_direction(b.metric)}"),
+        (f"over {one.case.reference_topology}", f"over {other.case.reference_topology}"),
+    ):
+        if ours != theirs and (a.metric.ratio_of or not ours.startswith("over ")):
+            return ours, theirs
     # A very slow run has, rounded as published, a throughput of 0.00.
     ratio = b.median / a.median if min(a.numbers + b.numbers) > 0 else 0.0
-    if not 0 < ratio < math.inf:
-        why = f"not compared by {name} (A: {a.median:.4g}, B: {b.median:.4g})"
-        return NotCompared(why, is_lost=a.metric.is_judged)
-    # As the gate has it: times that agree do so by chance.
-    is_exact = a.metric.source is Source.LOG and is_noise_free((a.numbers, b.numbers))
-    return ComparedCase(
-        case_id=one.case.id,
-        first=a,
-        second=b,
-        is_whole=one.is_whole and other.is_whole and not (a.broken or b.broken),
-        error=None if is_exact else _error(a.metric, one, other),
-        is_exact=is_exact,
-    )
+    return None if 0 < ratio < math.inf else (f"{a.median:.4g}", f"{b.median:.4g}")
 
 
 def _direction(metric: Metric) -> str:
     return metric.better.value if metric.better else "neither"
+
+
+def _of_metric(one: CaseResult, a: Side, other: CaseResult, b: Side) -> ComparedCase:
+    """Compare one metric that both sides have."""
+    metric, ratio = a.metric, b.median / a.median
+    # As the gate has it: times that agree do so by chance.
+    is_exact = metric.source is Source.LOG and is_noise_free((a.numbers, b.numbers))
+    error = None if is_exact else _error(metric, one, other)
+    reach = math.exp(min(error.interval, _MAX_ERROR)) if error else 1.0
+    interval = (ratio / reach, ratio * reach) if error else None
+    # Never one that the decimals contradict: an interval that ends at 1.0004 ends at 1.000 for the
+    # reader, and noise is not known well enough to tell it from 1.
+    low, high = (round(end, DECIMALS) for end in interval or (ratio, ratio))
+    is_equal = are_alike((a.median, b.median)) if is_exact else low <= 1 <= high
+    if not (one.is_whole and other.is_whole) or a.broken or b.broken:
+        conclusion = Conclusion.BROKEN
+    elif interval is None and not is_exact:
+        conclusion = Conclusion.TOO_FEW
+    elif is_equal:
+        conclusion = Conclusion.NONE_SEEN
+    elif metric.better is None:
+        conclusion = Conclusion.DIFFERENT
+    else:
+        is_worse = metric.better.is_worse(ratio, 1)
+        conclusion = Conclusion.WORSE if is_worse else Conclusion.BETTER
+    return ComparedCase(
+        case_id=one.case.id,
+        first=a,
+        second=b,
+        ratio=ratio,
+        interval=interval,
+        is_exact=is_exact,
+        conclusion=conclusion,
+    )
 
 
 def _error(metric: Metric, one: CaseResult, other: CaseResult) -> StandardError | None:
@@ -387,32 +369,15 @@ def _error(metric: Metric, one: CaseResult, other: CaseResult) -> StandardError 
     pairs = [(one.measurement, other.measurement)]
     if metric.ratio_of is not None:
         pairs.append((one.reference, other.reference))
-    errors = []
+    name, errors = metric.ratio_of or metric.name, []
     for ours, theirs in pairs:
         if ours is None or theirs is None:
             return None
-        name = metric.ratio_of or metric.name
         error = ratio_error(ours.samples(name).values, theirs.samples(name).values)
         if error is None:
             return None
         errors.append(error)
     return errors[0] if len(errors) == 1 else StandardError.combined(errors)
-
-
-def _missing(result: CaseResult) -> str:
-    """Return the verdict of a side without runs; an empty text where it has any."""
-    measurement = result.measurement
-    if measurement is not None and len(measurement.broken_runs) < len(measurement.runs):
-        return ""
-    verdicts = [judgement.verdict for judgement in result.judgements.values()]
-    return verdicts[0].value if verdicts else "not measured"
-
-
-def _named(names: Iterable[str]) -> str:
-    return named(list(names), _MAX_NAMES) or "none at all"
-
-
-# ----------------------------------------------------------------------------- intervals
 
 
 def ratio_error(first: Sequence[float], second: Sequence[float]) -> StandardError | None:
@@ -433,9 +398,8 @@ def ratio_error(first: Sequence[float], second: Sequence[float]) -> StandardErro
     return StandardError.combined(errors)
 
 
-def _interval(ratio: float, error: StandardError) -> tuple[float, float]:
-    reach = math.exp(min(error.interval, _MAX_ERROR))
-    return ratio / reach, ratio * reach
+def _named(names: Iterable[str]) -> str:
+    return named(list(names), _MAX_NAMES) or "none at all"
 
 
 def measured_facts(cases: Iterable[CaseResult]) -> dict[str, str]:

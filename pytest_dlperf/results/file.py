@@ -47,9 +47,9 @@ class MetricNumbers(Struct, frozen=True, kw_only=True):
     """The number that a person agreed to; null where there is none, or none that the case could be
     held against: the reason says why."""
     reference: float | None
-    """What tonight was held against: the accepted number, or the last accepted sessions pooled."""
+    """What it was held against: the accepted number, or the last accepted sessions pooled."""
     difference_percent: float | None
-    """How far tonight lies above the reference, as the rule saw it; negative: below. Which of them
+    """How far it lies above the reference, as the rule saw it; negative: below. Which of them
     is worse says ``better``."""
     verdict: Verdict | None
     """What the gate says; null where no test of the metric has finished, or none judges it."""
@@ -242,9 +242,8 @@ def json_schema() -> dict[str, Any]:
     kinds = {kind.__name__: kind for kind in _structs(Struct)}
     for name, definition in schema["$defs"].items():
         definition["description"] = _in_json(definition["description"])
-        texts = _field_docstrings(kinds[name]) if "properties" in definition else {}
-        for key, text in texts.items():
-            definition["properties"][key]["description"] = _in_json(text)
+        for key, text in _texts(kinds[name]).items() if "properties" in definition else ():
+            definition["properties"][key]["description"] = text
     return schema
 
 
@@ -256,25 +255,20 @@ def _structs(kind: type[Struct]) -> Iterator[type[Struct]]:
             yield from _structs(one)
 
 
+def _texts(kind: type[Struct]) -> dict[str, str]:
+    """Read the docstrings that stand below the fields of a class and its bases, by their keys."""
+    keys = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    own = [base for base in reversed(kind.__mro__) if base.__module__.startswith("pytest_dlperf.")]
+    found = {}
+    for base in own:
+        (definition,) = ast.parse(inspect.getsource(base)).body
+        for field_node, text in pairwise(getattr(definition, "body", ())):
+            match field_node, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(text))):
+                    found[keys[name]] = _in_json(text)
+    return found
+
+
 def _in_json(docstring: str) -> str:
     """Word a docstring for readers of JSON, on one line."""
     return " ".join(docstring.replace("``None``", "null").replace("``", "`").split())
-
-
-def _field_docstrings(kind: type[Struct]) -> dict[str, str]:
-    """Read the docstrings that stand below the fields of a class and its bases, by their keys."""
-    found = {}
-    keys = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
-    for base in reversed(kind.__mro__):
-        if not base.__module__.startswith("pytest_dlperf."):
-            continue
-        nodes = ast.walk(ast.parse(inspect.getsource(base)))
-        body = next(node.body for node in nodes if isinstance(node, ast.ClassDef))
-        for line, below in pairwise(body):
-            match line, below:
-                case (
-                    ast.AnnAssign(target=ast.Name(id=name)),
-                    ast.Expr(value=ast.Constant(value=str(text))),
-                ):
-                    found[keys[name]] = text
-    return found

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -15,7 +15,6 @@ from pytest_dlperf.model.results import CaseResult, Results
 MAX_VALUE_PAIRS: Final = 3
 """Pairs of values of one thing that have rows of their own; more share one row."""
 
-_FACTS_OF_PYTEST: Final = ("host", "platform", "processors", "python")
 _KINDS: Final = tuple(DifferenceKind)
 
 
@@ -32,26 +31,28 @@ class SharedDifference(Struct, frozen=True, kw_only=True):
 def shared_differences(
     first: Results, second: Results, pairs: Mapping[str, tuple[CaseResult, CaseResult]]
 ) -> tuple[SharedDifference, ...]:
-    """Return what differs between A and B, the most suspicious first, then the sessions' own facts.
+    """Return what differs between A and B, the cluster first, then the most suspicious.
 
-    Cases are called by their ids in A.
-    A difference that cases share appears once. Facts that only one side knows come behind others.
+    Cases are called by their ids in A. A difference that cases share appears once. Versions that
+    only one side knows come behind others.
     """
-    commits = [side.origin.commit for side in (first, second)]
     both_know: dict[Difference, list[str]] = {}
     one_knows: dict[Difference, list[str]] = {}
-    for case_id, pair in pairs.items():
-        prints = [*map(_fingerprint, pair)]
-        a, b = map(compared, prints, commits)
-        known = differences_of(b, accepted=a)
-        for into, found in ((both_know, known), (one_knows, tuple(_one_sided(*prints)))):
-            for difference in found:
-                into.setdefault(difference, []).append(case_id)
+    for case_id, (one, other) in pairs.items():
+        a = compared(_fingerprint(one), first.origin.commit)
+        b = compared(_fingerprint(other), second.origin.commit)
+        for difference in differences_of(b, accepted=a):
+            both_know.setdefault(difference, []).append(case_id)
+        names = {*a.software} ^ {*b.software} if a.software and b.software else set()
+        for name in sorted(names):
+            versions = a.software.get(name), b.software.get(name)
+            difference = _difference(DifferenceKind.SOFTWARE, name, *versions)
+            one_knows.setdefault(difference, []).append(case_id)
+    cluster = _difference(DifferenceKind.MACHINE, "cluster", first.cluster, second.cluster)
     return (
-        *_of_session({"cluster": first.cluster}, {"cluster": second.cluster}),
-        *_by_kind(both_know),
-        *_by_kind(one_knows),
-        *_of_session(_pytest_facts(first), _pytest_facts(second)),
+        *([SharedDifference(difference=cluster)] if first.cluster != second.cluster else ()),
+        *_by_thing(both_know),
+        *_by_thing(one_knows),
     )
 
 
@@ -59,68 +60,24 @@ def _fingerprint(result: CaseResult) -> Fingerprint | None:
     return result.measurement.fingerprint if result.measurement else None
 
 
-def _one_sided(one: Fingerprint | None, other: Fingerprint | None) -> Iterator[Difference]:
-    """Yield versions that only one side has, where both sides have some."""
-    if one is None or other is None or not (one.software and other.software):
-        return
-    for name in dict.fromkeys([*one.software, *other.software]):
-        if (name in one.software) != (name in other.software):
-            yield Difference(
-                kind=DifferenceKind.SOFTWARE,
-                name=name,
-                accepted=one.software.get(name),
-                now=other.software.get(name),
-            )
+def _difference(kind: DifferenceKind, name: str, a: str | None, b: str | None) -> Difference:
+    return Difference(kind=kind, name=name, accepted=a, now=b)
 
 
-def _by_kind(found: Mapping[Difference, Sequence[str]]) -> Iterator[SharedDifference]:
+def _by_thing(found: Mapping[Difference, Sequence[str]]) -> list[SharedDifference]:
     """Order by kind; of a thing with many pairs of values, all share a row."""
-    by_name: dict[tuple[int, str], list[Difference]] = {}
-    for difference in found:
-        key = _KINDS.index(difference.kind), difference.name
-        by_name.setdefault(key, []).append(difference)
-    for _, alike in sorted(by_name.items(), key=lambda pair: pair[0][0]):
-        groups = [alike] if len(alike) > MAX_VALUE_PAIRS else [[one] for one in alike]
-        for group in groups:
-            ids = tuple(case_id for one in group for case_id in found[one])
-            yield SharedDifference(difference=_joined(group), case_ids=ids)
-
-
-def _joined(alike: Sequence[Difference]) -> Difference:
-    if len(alike) == 1:
-        return alike[0]
-    return Difference(
-        kind=alike[0].kind,
-        name=alike[0].name,
-        accepted=_all_of(one.accepted for one in alike),
-        now=_all_of(one.now for one in alike),
-    )
-
-
-def _all_of(values: Iterable[str | None]) -> str | None:
-    """Join the values of several cases, each once; ``None`` where none is known."""
-    return ", ".join(dict.fromkeys(value for value in values if value is not None)) or None
-
-
-def _of_session(
-    ours: Mapping[str, str | None], theirs: Mapping[str, str | None]
-) -> Iterator[SharedDifference]:
-    for name in dict.fromkeys([*ours, *theirs]):
-        one, other = ours.get(name), theirs.get(name)
-        if one != other:
-            yield SharedDifference(
-                difference=Difference(
-                    kind=DifferenceKind.MACHINE, name=name, accepted=one, now=other
-                )
-            )
-
-
-def _pytest_facts(results: Results) -> dict[str, str | None]:
-    environment = results.environment
-    packages: Mapping[str, Any] = environment.get("packages") or {}
-    facts = {f"pytest's {name}": _text(environment.get(name)) for name in _FACTS_OF_PYTEST}
-    return facts | {f"{name} of pytest's Python": _text(packages[name]) for name in packages}
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+    by_thing: dict[tuple[DifferenceKind, str], list[Difference]] = {}
+    for one in found:
+        by_thing.setdefault((one.kind, one.name), []).append(one)
+    shared = []
+    for thing, alike in sorted(by_thing.items(), key=lambda pair: _KINDS.index(pair[0][0])):
+        if len(alike) <= MAX_VALUE_PAIRS:
+            shared += [SharedDifference(difference=d, case_ids=tuple(found[d])) for d in alike]
+            continue
+        a, b = (
+            ", ".join(dict.fromkeys(filter(None, values))) or None
+            for values in zip(*((one.accepted, one.now) for one in alike), strict=True)
+        )
+        ids = tuple(case_id for one in alike for case_id in found[one])
+        shared.append(SharedDifference(difference=_difference(*thing, a, b), case_ids=ids))
+    return shared
