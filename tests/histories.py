@@ -140,9 +140,8 @@ def fill(file: Path, nights: Sequence[Sequence[float | None]], case_id: str = CA
 
 def drift_lines(file: Path, results: Results) -> list[str]:
     """The cases of these results that drift, in the words of reports."""
-    with History.open(file) as history:
-        found = drifts_of(history, results)
-        return [f"{one.case_id} {trends.drift(drift)}" for one, drift in found]
+    found = drifts_of(file, results)
+    return [f"{one.case_id} {trends.drift(drift)}" for one, drift in found]
 
 
 def rows_of(file: Path, query: str) -> list[tuple[object, ...]]:

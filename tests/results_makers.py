@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from pytest_dlperf.history.case_history import Past
+from pytest_dlperf.history.case_history import HistoryReader
 from pytest_dlperf.model.baseline import Acceptance, Baseline
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
@@ -201,7 +201,7 @@ def report(
     results: Results, histories: Histories | None = None, *, drifts: Sequence[Drifting] = ()
 ) -> SessionReport:
     """Make the words of a session whose history shows this."""
-    past = Past(results)
+    past = HistoryReader(results)
     if histories is not None:
         past.histories = histories
     if drifts:

@@ -8,8 +8,8 @@ from histories import CASE, METRIC, add, case_result, measurement, night, sessio
 from msgspec.structs import replace
 from results_makers import judged
 
-from pytest_dlperf.history.explaining import Subject, Tonight, explain
 from pytest_dlperf.history.series import Series
+from pytest_dlperf.history.since import CurrentSession, Target, explain
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import level_began
 from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline
@@ -83,20 +83,20 @@ def explained(  # noqa: PLR0913 - what differs between tests, by name
 ):
     """Explain a judgement of that night."""
     measured = measurement(CASE, [judgement.measured or BAD] * 3)
-    subject = Subject(
+    target = Target(
         series=SERIES,
         judgement=judgement,
         measurement=replace(measured, fingerprint=fingerprint or measured.fingerprint),
         baseline=baseline,
     )
     at = started or night(number)
-    tonight = Tonight(
+    tonight = CurrentSession(
         session=f"night-{number}", started=at, commit="tonights", checkout=checkout or Checkout()
     )
     if file is None:
-        return explain(None, subject, tonight)
+        return explain(None, target, tonight)
     with History.read(file) as history:
-        return explain(history, subject, tonight)
+        return explain(history, target, tonight)
 
 
 def since(explanation):

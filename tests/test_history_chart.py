@@ -105,6 +105,12 @@ def test_short_histories_have_a_chart(count):
     assert path(drawn, "ranges").count("v") == count
 
 
+def test_a_verdict_of_another_version_costs_its_mark_alone():
+    usual = nights(100.0, 100.0)
+    odd = (usual[0]._replace(verdict_word="splendid"), usual[1])
+    assert chart(odd) == chart(usual)
+
+
 def test_no_night_is_no_chart():
     assert history_chart(history(())) is None
 

@@ -11,7 +11,7 @@ import pytest
 from histories import CASE, add, case_result, night, session
 from results_makers import MEMORY, judged, unmeasured_case, with_judgement
 
-from pytest_dlperf.command.export import COLUMNS
+from pytest_dlperf.command.export import AXES, COLUMNS
 from pytest_dlperf.command.main import main
 from pytest_dlperf.history.schema import TABLES
 from pytest_dlperf.model.judgement import Verdict
@@ -55,7 +55,7 @@ def refused(capsys, *arguments):
 
 def test_a_row_has_all_of_a_measurement(capsys):
     row = exported(capsys)[0]
-    assert list(row) == list(COLUMNS)
+    assert list(row) == [*COLUMNS, *AXES]
     assert float(row.pop("noise_percent")) == pytest.approx(0.3527, abs=1e-4)
     assert row == {
         "started": night(0), "ended": night(0), "session": "night-0", "cluster": "local",
@@ -134,19 +134,10 @@ def test_every_table_and_column_is_documented_and_none_else():
     rows = re.findall(r"^\| `(\w+)` \|(.+)\|$", text.partition("\n## ")[0], re.MULTILINE)
     documented = {table: set(re.findall(r"`(\w+)`", cells)) for table, cells in rows}
     with closing(sqlite3.connect(":memory:")) as connection:
-        for statement in TABLES:
-            connection.execute(statement)
+        connection.executescript(TABLES)
         names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         there = {
             table: {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
             for (table,) in names.fetchall()
         }
     assert documented == there
-
-
-def test_the_query_of_the_document_runs(database):
-    text = PAGE.read_text(encoding="utf-8").partition("## Tables of the history")[2]
-    [query] = re.findall(r'query = """(.+?)"""', text, re.DOTALL)
-    with closing(sqlite3.connect(database)) as connection:
-        rows = connection.execute(query).fetchall()
-    assert [(row[1], row[2]) for row in rows] == [(CASE, 401.0), (CASE, 390.0)]

@@ -2,14 +2,15 @@
 
 import math
 import random
+from datetime import timedelta
 
 import pytest
-from histories import CASE, add, case_result, days, drawn, drift_lines, fill, night, session
+from histories import CASE, FIRST, add, case_result, days, drawn, drift_lines, fill, night, session
 from msgspec.structs import replace
 from results_makers import MEMORY, measured_case
 
 from pytest_dlperf.history.case_history import drifts_of, histories_of
-from pytest_dlperf.history.nights import all_series
+from pytest_dlperf.history.queries import all_series
 from pytest_dlperf.history.series import AcceptedChange
 from pytest_dlperf.history.store import History
 from pytest_dlperf.history.trends import drift_of
@@ -74,11 +75,14 @@ def test_other_clusters_estimators_and_units_are_other_histories(file):
     assert [point.median for point in known(file, tonight).points] == [400.0]
 
 
-def test_a_history_reaches_a_year_back(file):
-    last = fill(file, [[400.0]] * 400)
-    points = known(file, last).points
-    assert len(points) == 366
-    assert points[-1].started == last.started
+def test_a_history_reaches_a_year_back_however_many_sessions_a_day_has(file):
+    day = FIRST + timedelta(days=500)
+    often = [day - timedelta(hours=8 * k) for k in range(450)]
+    begun = [FIRST, *(day - timedelta(days=days) for days in (366, 365)), *reversed(often)]
+    nights = [session(k, {CASE: [400.0]}, started=at.isoformat()) for k, at in enumerate(begun)]
+    add(file, *nights)
+    points = known(file, nights[-1]).points
+    assert [point.started for point in points] == [at.isoformat() for at in begun[2:]]
 
 
 def test_nights_without_a_measurement_leave_no_point(file):
@@ -165,8 +169,7 @@ def test_a_creep_of_a_metric_of_which_less_is_better_is_found_alike(file):
     known = histories_of(file, nights[-1])[CASE]["peak_memory"]
     assert known.drift.percent == pytest.approx(7.8, abs=0.5)
     assert known.run_noise_percent == pytest.approx(0.2, abs=0.1)
-    with History.open(file) as history:
-        [(series, _)] = drifts_of(history, nights[-1])
+    [(series, _)] = drifts_of(file, nights[-1])
     assert (series.case_id, series.metric) == (CASE, "peak_memory")
 
 
@@ -309,6 +312,17 @@ def test_drift_is_seen_most_of_the_time_and_hardly_ever_without(file):
     calm = [drift([400.0] * 90, seed=f"{k}") for k in range(40)]
     assert sum(found is not None for found in losing) >= 36
     assert sum(found is not None for found in calm) == 0
+
+
+def test_drift_is_seen_however_many_sessions_a_day_has(file):
+    begun = [FIRST + timedelta(hours=4 * k) for k in range(6 * 60)]
+    levels_of_days = drawn([400.0 * (1 - 0.001 * (k // 6)) for k in range(6 * 60)], noise=0.002)
+    nights = [
+        session(k, {CASE: runs}, started=at.isoformat())
+        for k, (at, runs) in enumerate(zip(begun, levels_of_days, strict=True))
+    ]
+    add(file, *nights)
+    assert abs(known(file, nights[-1]).drift.days - 60) <= 2
 
 
 def test_what_was_accepted_is_no_drift(file):

@@ -6,7 +6,7 @@ from histories import case_result, drawn, fill, session
 from msgspec.structs import replace
 
 from pytest_dlperf.config.values import NotifyOn
-from pytest_dlperf.history.case_history import Past
+from pytest_dlperf.history.case_history import HistoryReader
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.notices.brief import notice_of
@@ -88,19 +88,28 @@ def test_a_change_is_told_once(tmp_path, nights, *, expected):
     assert is_due(numbered[-1], NotifyOn.CHANGE, file, is_bad=False) is expected
 
 
+def test_a_verdict_of_another_version_fails_nothing(tmp_path):
+    file = tmp_path / "history.sqlite3"
+    with History.open(file) as history:
+        history.add(replace(of(lost(9)), session="before", started="2025-01-01T02:00:00+01:00"))
+        history.tuples("UPDATE measurements SET verdict = 'splendid'", tuple)
+    assert is_due(of(lost(9)), NotifyOn.CHANGE, file, is_bad=False)
+    assert not is_due(of(lost(0)), NotifyOn.CHANGE, file, is_bad=False)
+
+
 def test_of_a_history_that_cannot_be_read_a_red_session_is_a_change(tmp_path):
     file = tmp_path / "history.sqlite3"
     file.write_text("no database", encoding="utf-8")
     assert is_due(of(lost(9)), NotifyOn.CHANGE, file, is_bad=False)
     assert not is_due(of(lost(0)), NotifyOn.CHANGE, file, is_bad=False)
-    assert not Past(of(lost(0)), file).drifts
+    assert not HistoryReader(of(lost(0)), file).drifts
 
 
 def test_drift_is_told_in_every_notice_and_page(tmp_path):
     file = tmp_path / "history.sqlite3"
     levels = [400 * 0.9985**night for night in range(40)]
     last = fill(file, drawn(levels, noise=0.002), FIRST)
-    [(series, drift)] = Past(last, file).drifts
+    [(series, drift)] = HistoryReader(last, file).drifts
     assert series.case_id == FIRST
     assert drift.percent < -3
     night = session_report(last, file)

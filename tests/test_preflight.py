@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 from trainers import SYSTEM, TinySystem
@@ -209,7 +208,6 @@ def test_a_commit_is_no_suspect_where_hosts_alone_are_to_blame(suite, monkeypatc
 
     def explained(*arguments):
         """Judge at a new commit, and return what explains the throughput."""
-        time.sleep(1.1)  # the history tells sessions apart by the second in which they start
         subprocess.run([*git, "add", "."], check=True)
         subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "More"], check=True)
         hosts = ["--dlperf-launcher", "local", "--dlperf-hosts", "127.1.0.1:2"]

@@ -21,14 +21,13 @@ from pytest_dlperf.culprit.candidates import check_launch
 from pytest_dlperf.culprit.checkouts import SHORT
 from pytest_dlperf.culprit.trial import Setup, Trials
 from pytest_dlperf.history.case_history import history_of
-from pytest_dlperf.history.nights import (
+from pytest_dlperf.history.queries import (
     judged_sessions,
     machines_of,
-    nights_of,
     origin_of,
-    runs_of,
+    points_of,
 )
-from pytest_dlperf.history.series import GREEN, Point, Series
+from pytest_dlperf.history.series import GREEN, Finite, Point, Series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.measure.case_launch import checkouts_of
 from pytest_dlperf.model.case import Case
@@ -40,7 +39,7 @@ from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.metric import MEMBER, Metric
 from pytest_dlperf.plugin.suite import Suite, load_suite
 
-_NIGHTS: Final = 90
+_SESSIONS: Final = 90
 """So many of the last ones show the noise."""
 
 
@@ -101,7 +100,7 @@ class BisectedCase(Struct, frozen=True, kw_only=True):
         with History.read_if_there(file, busy_s=10) as history:
             if history is None:
                 raise UsageError(f"there is no history {file}; give a range of commits, GOOD..BAD")
-            last = judged_sessions(history, self.series, until=math.inf, besides="")[:1]
+            last = judged_sessions(history, self.series, until=math.inf)[:1]
             if not last:
                 raise UsageError(f"the history has no session that judged {self.case.id}")
             if not last[0].is_whole:
@@ -110,7 +109,7 @@ class BisectedCase(Struct, frozen=True, kw_only=True):
                     f"{self.case.id}: {word} in the last session ({last[0].started}), so there is "
                     "no number to ask about"
                 )
-            *before, bad = nights_of(history, self.series, until=math.inf)
+            *before, bad = points_of(history, self.series, until=math.inf)
             if bad.verdict_word == Verdict.PASS.value:
                 raise NotFoundError(
                     f"{self.case.id}: the last session passed; there is nothing to explain"
@@ -130,8 +129,8 @@ class BisectedCase(Struct, frozen=True, kw_only=True):
         with History.read_if_there(self.suite.settings.history_file, busy_s=10) as history:
             if history is None:
                 return
-            nights = nights_of(history, self.series, until=math.inf, most=_NIGHTS)
-            bad = [_known(history, one) for one in nights if one.verdict_word != Verdict.PASS]
+            points = points_of(history, self.series, until=math.inf)[-_SESSIONS:]
+            bad = [_known(history, one) for one in points if one.verdict_word != Verdict.PASS]
         if commit is not None:
             commits = [one.taken_on.commits.values() for one in bad]
             bad = [one for one, of in zip(bad, commits, strict=True) if commit[:SHORT] in of]
@@ -144,10 +143,10 @@ class BisectedCase(Struct, frozen=True, kw_only=True):
             check_launch(planned, launch, bad[-1].started, system)
 
 
-def _known(history: History, night: Point) -> KnownSession:
-    origin, fingerprint = origin_of(history, night.measurement_id)
+def _known(history: History, point: Point) -> KnownSession:
+    origin, fingerprint = origin_of(history, point.measurement_id)
     taken_on = compared(fingerprint, origin.commit)
-    return KnownSession(started=night.started, median=night.median, taken_on=taken_on)
+    return KnownSession(started=point.started, median=point.median, taken_on=taken_on)
 
 
 def bisected_case(options: Namespace) -> BisectedCase:
@@ -183,8 +182,8 @@ def bisected_case(options: Namespace) -> BisectedCase:
         if history is None:
             return found
         known = history_of(history, found.series, until=math.inf, machines=machines_of(history))
-        ids_of_nights = [one.measurement_id for one in known.points[-_NIGHTS:] if not one.broken]
-        runs = map(tuple, runs_of(history, ids_of_nights).values())
+        whole = [one for one in known.points[-_SESSIONS:] if not one.broken]
+        runs = [history.decoded(one.run_values, tuple[Finite, ...]) for one in whole]
         return replace(
             found,
             spread=None

@@ -19,6 +19,7 @@ from pytest_dlperf.command.shell import (
     write_report,
 )
 from pytest_dlperf.history.store import History
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.report.printing import printable
 
 COLUMNS: Final = {
@@ -28,11 +29,6 @@ COLUMNS: Final = {
     "cluster": "cluster",
     "estimator": "estimator",
     "case": "cases.name",
-    "framework": "framework",
-    "model": "model",
-    "precision": "precision",
-    "nodes": "nodes",
-    "devices_per_node": "devices_per_node",
     "metric": "metric",
     "unit": "unit",
     "better": "better",
@@ -52,7 +48,9 @@ COLUMNS: Final = {
     "WHERE facts.id = fingerprints.hosts)",
     "commit": "json_extract(environment, '$.commit')",
 }
-"""The columns, by what they are in the database; docs/results-file.md explains them."""
+"""Columns by what they are in the database; docs/results-file.md explains them."""
+AXES: Final = ("framework", "model", "precision", "nodes", "devices_per_node")
+"""Columns that the case's id has."""
 _MEASUREMENTS: Final = f"""
     SELECT {", ".join(COLUMNS.values())}
     FROM measurements
@@ -83,6 +81,7 @@ def export(options: Namespace, file: Path) -> int:
     with History.read(file) as database:
         measurements = database.tuples(_MEASUREMENTS, tuple[Any, ...])
     rows = [dict(zip(COLUMNS, cells, strict=True)) for cells in measurements]
+    cases = {row["case"]: Case.from_id(row["case"]).axes() for row in rows}
     wanted = {"metric": options.metric, "cluster": options.cluster}
     for name, value in wanted.items():
         check_known(f"--{name}", name, value, (row[name] for row in rows))
@@ -92,11 +91,12 @@ def export(options: Namespace, file: Path) -> int:
     ids = chosen_cases((row["case"] for row in rows), options.cases, "the history has no case")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow((*COLUMNS, *AXES))
     for row in rows:
         if row["case"] in ids:
             # Without control characters each row stays a line, and is safe on a terminal.
-            cells = row.values()
+            axes = cases[row["case"]]
+            cells = (*row.values(), *(axes.get(name) for name in AXES))
             writer.writerow(printable(cell) if isinstance(cell, str) else cell for cell in cells)
     if options.output is None:
         sys.stdout.write(text.getvalue())

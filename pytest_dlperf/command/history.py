@@ -27,7 +27,7 @@ from pytest_dlperf.command.shell import (
 )
 from pytest_dlperf.config.values import OptionText, history
 from pytest_dlperf.history.case_history import history_of
-from pytest_dlperf.history.nights import (
+from pytest_dlperf.history.queries import (
     all_series,
     has_whole_session,
     known_metrics,
@@ -38,6 +38,7 @@ from pytest_dlperf.history.series import CaseHistory, Point, Series
 from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Better
 from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.report import printing, trends
@@ -71,9 +72,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     showing = actions.add_parser(
         "show",
-        help="print the nights of cases, their change points, drift and noise",
+        help="print the sessions of cases, their change points, drift and noise",
         description="Print the history of a metric of each case: its last median, when its level "
-        "changed, what was accepted, whether it drifts, and how much its runs and its nights "
+        "changed, what was accepted, whether it drifts, and how much its runs and its days "
         "differ (coefficients of variation).",
         epilog=PYTEST_ARGUMENTS,
         allow_abbrev=False,
@@ -100,7 +101,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     exporting = actions.add_parser(
         "export",
-        help="write the measurements of all nights for other programs",
+        help="write the measurements of all sessions for other programs",
         description="Write a row for each case, metric and session: value, reference, loss, "
         "verdict, noise, hosts and commit.",
         epilog=PYTEST_ARGUMENTS,
@@ -250,7 +251,7 @@ def _case_lines(
     known: CaseHistory, style: Style, *, commit_of: Callable[[Point], str | None]
 ) -> Iterator[str]:
     first, last = known.points[0], known.points[-1]
-    nights = counted(len(known.points), "session")
+    sessions = counted(len(known.points), "session")
     dates = f"{first.started[:10]} to {last.started[:10]}"
 
     def percent(value: float) -> str:
@@ -260,10 +261,10 @@ def _case_lines(
         return style(numbers.signed_percent(value), colour)
 
     yield known.case_id
-    lost = ", lost with its worker" if last.is_lost else ""
+    lost = ", lost with its worker" if last.verdict_word == Verdict.LOST else ""
     level = printing.printable(numbers.quantity(last.median, known.unit))
     lower = ", lower is better" if known.better is Better.LOWER else ""
-    yield f"  {level} last{lower}{lost}, {nights} {dates}"
+    yield f"  {level} last{lower}{lost}, {sessions} {dates}"
     for machine in known.other_machines:
         text = printing.printable(trends.other_machine(machine))
         yield from (f"  {line}" for line in wrapped(text, style.width - 2))

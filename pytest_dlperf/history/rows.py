@@ -5,27 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from msgspec import to_builtins
 
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import Fingerprint, Measurement, RunStatus
+from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.results import CaseResult, MetricResult, Results, parse_time
 
 Row = dict[str, Any]
 """A row by the names of its columns, without the keys of other tables."""
-
-_OF_TRAININGS: Final = (
-    "precision",
-    "batch_per_replica",
-    "global_batch",
-    "sequence_length",
-    "parallel",
-    "options",
-)
-"""Columns that are null for a probe."""
 
 
 def seconds_of(started: str) -> float:
@@ -38,7 +28,6 @@ def seconds_of(started: str) -> float:
 
 def session_row(results: Results) -> Row:
     """Make the row of a session."""
-    host = results.environment.get("host")
     return {
         "uid": results.session,
         "cluster": results.cluster,
@@ -47,18 +36,8 @@ def session_row(results: Results) -> Row:
         "began": seconds_of(results.started),
         "ended": results.ended or results.started,
         "interrupted": int(results.interrupted),
-        "host": host if isinstance(host, str) else None,
         "environment": json.dumps(results.environment, sort_keys=True, default=str),
     }
-
-
-def case_row(case: Case) -> Row:
-    """Make the row of a case."""
-    axes = {name: value for name, value in case.axes().items() if name not in case.free_axes}
-    own = {"axes": json.dumps(dict(case.free_axes)) if case.free_axes else None}
-    # The parts of system and topology have columns.
-    columns = {name: value for name, value in axes.items() if name not in {"system", "topology"}}
-    return {**dict.fromkeys(_OF_TRAININGS), **columns, **own, "name": case.id}
 
 
 def parts_of(fingerprint: Fingerprint) -> dict[str, str | None]:
@@ -69,42 +48,41 @@ def parts_of(fingerprint: Fingerprint) -> dict[str, str | None]:
     }
 
 
-def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterator[Row]:
-    """Make a row for each metric of a case, without its fingerprint.
+def reference_results(results: Results) -> Iterator[CaseResult]:
+    """Yield a result of each case that was measured only as the reference of a speedup."""
+    for measured in results.reference_measurements:
+        yield CaseResult(case=Case.from_id(measured.case_id), measurement=measured)
 
-    A metric without any number or judgement has none, such as a speedup whose reference was not
-    measured.
-    """
-    over = str(result.case.reference_topology)
-    runs = measured.runs if measured is not None else ()
-    logs_digest = measured.logs_digest if measured is not None else None
+
+def measurement_rows(result: CaseResult) -> Iterator[Row]:
+    """Make a row for each metric of a case that has a number, a baseline or a judgement."""
+    measured = result.measurement
     for name, found in result.metrics().items():
         if found.median is None and found.accepted is None and found.judgement is None:
             continue
-        numbers = (found.median, found.mean, found.spread)
-        if not all(number is None or math.isfinite(number) for number in numbers):
+        if not all(math.isfinite(number or 0.0) for number in (found.median, found.spread)):
             raise ValueError(f"the numbers of {name} of {result.case.id} are too large for a mean")
         accepted, judgement, metric = found.accepted, found.judgement, found.metric
         acceptance = accepted.acceptance if accepted else None
         decision = judgement.decision if judgement else None
         # A ratio has no runs of its own: these are those of the metric it is taken of.
-        key = metric.ratio_of or name
+        key, is_ratio = metric.ratio_of or name, metric.ratio_of is not None
+        runs = measured.runs if measured is not None else ()
         values = [run.metrics[key] for run in runs if key in run.metrics]
-        ends = values if metric.ratio_of is None or found.median is None else [found.median]
+        ends = [found.median] if is_ratio and found.median is not None else values
         yield {
             "metric": name,
             "unit": metric.unit,
-            "better": metric.better.value if metric.better else None,
-            "reference_topology": None if metric.ratio_of is None else over,
+            "better": metric.better,
+            "reference_topology": str(result.case.reference_topology) if is_ratio else None,
             "median": found.median,
-            "mean": found.mean,
             "spread": found.spread,
             "lowest": min(ends, default=None),
             "highest": max(ends, default=None),
-            "run_values": json.dumps(values if metric.ratio_of is None else []),
+            "run_values": json.dumps([] if is_ratio else values),
             "counted": len(values),
-            "broken": sum(run.status is not RunStatus.OK for run in runs),
-            "logs_digest": logs_digest,
+            "broken": len(measured.broken_runs) if measured else 0,
+            "logs_digest": measured.logs_digest if measured else None,
             "accepted": accepted.accepted if accepted else None,
             "accepted_at": acceptance.at if acceptance else None,
             "accepted_reason": acceptance.reason if acceptance else None,
@@ -113,22 +91,14 @@ def measurement_rows(result: CaseResult, measured: Measurement | None) -> Iterat
             "verdict": _verdict(result, found),
             "reference": decision.reference if decision else None,
             "difference_percent": decision.difference_percent if decision else None,
-            "tolerance_percent": decision.tolerance_percent if decision else None,
         }
 
 
-def of_reference(measured: Measurement) -> CaseResult:
-    """Make the result of a case that was measured only as the reference of a speedup."""
-    return CaseResult(case=Case.from_id(measured.case_id), measurement=measured)
-
-
-def _verdict(result: CaseResult, found: MetricResult) -> str | None:
+def _verdict(result: CaseResult, found: MetricResult) -> Verdict | None:
     """Verdict, or ``lost`` where that is worse."""
     verdict = found.judgement.verdict if found.judgement else None
     if result.is_whole:
-        is_lost = False
-    elif verdict is None:
-        is_lost = found.metric.is_judged
-    else:
-        is_lost = verdict.passes or verdict is Verdict.SKIPPED
-    return Verdict.LOST.value if is_lost else verdict and verdict.value
+        return verdict
+    if verdict is None:
+        return Verdict.LOST if found.metric.is_judged else None
+    return Verdict.LOST if verdict.passes or verdict is Verdict.SKIPPED else verdict

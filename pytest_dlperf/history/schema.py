@@ -15,10 +15,9 @@ APPLICATION_ID: Final = 0x444C_5046
 """Written into the file's header ("DLPF"), to tell the database from those of other programs."""
 
 # No statement needs more than SQLite 3.24.
-TABLES: Final = (
-    # ``began`` is ``started`` in seconds of the Unix epoch: texts of several zones do not sort.
-    """
-    CREATE TABLE sessions (
+TABLES: Final = """
+    -- began is started in seconds of the Unix epoch: texts of several zones do not sort.
+    CREATE TABLE IF NOT EXISTS sessions (
         id INTEGER PRIMARY KEY,
         uid TEXT NOT NULL UNIQUE,
         cluster TEXT NOT NULL,
@@ -27,54 +26,38 @@ TABLES: Final = (
         began REAL NOT NULL,
         ended TEXT NOT NULL,
         interrupted INTEGER NOT NULL DEFAULT 0,
-        host TEXT,
         environment TEXT NOT NULL DEFAULT '{}'
-    )
-    """,
-    "CREATE INDEX sessions_of_a_cluster ON sessions (cluster, estimator, began)",
-    """
-    CREATE TABLE cases (
-        id INTEGER PRIMARY KEY,
-        name TEXT NOT NULL UNIQUE,
-        framework TEXT NOT NULL,
-        model TEXT NOT NULL,
-        precision TEXT,
-        batch_per_replica INTEGER,
-        global_batch INTEGER,
-        sequence_length INTEGER,
-        parallel TEXT,
-        options TEXT,
-        axes TEXT,
-        nodes INTEGER NOT NULL,
-        devices_per_node INTEGER NOT NULL
-    )
-    """,
-    # JSON, each once: of a fingerprint hardly a part differs from night to night, or between cases.
-    "CREATE TABLE facts (id INTEGER PRIMARY KEY, content TEXT NOT NULL UNIQUE)",
-    # What a measurement was taken on, by parts; null for a part of which nothing is known.
-    """
-    CREATE TABLE fingerprints (
+    );
+    CREATE INDEX IF NOT EXISTS sessions_of_a_cluster ON sessions (cluster, estimator, began);
+
+    CREATE TABLE IF NOT EXISTS cases (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+
+    -- JSON, each once: of a fingerprint hardly a part differs between sessions, or between cases.
+    CREATE TABLE IF NOT EXISTS facts (id INTEGER PRIMARY KEY, content TEXT NOT NULL UNIQUE);
+
+    -- What a measurement was taken on, by parts; null for a part of which nothing is known.
+    CREATE TABLE IF NOT EXISTS fingerprints (
         id INTEGER PRIMARY KEY,
         machine INTEGER REFERENCES facts,
         software INTEGER REFERENCES facts,
         hosts INTEGER REFERENCES facts,
         commits INTEGER REFERENCES facts,
         launch INTEGER REFERENCES facts
-    )
-    """,
-    "CREATE INDEX equal_fingerprints ON fingerprints (launch, commits, software, hosts, machine)",
-    # One metric of one case in one session; its name is data. ``began`` stands here too: the last
-    # nights of a metric come straight from one index. ``better`` is null for a metric that is held
-    # against no baseline, ``reference_topology`` is what a ratio was taken over. ``counted`` is how
-    # many runs have a number, ``run_values`` are these as JSON, ``lowest`` and ``highest`` their
-    # ends; a ratio has none of its own. ``broken`` is how many runs failed, hung or were invalid:
-    # the rest of such a measurement shows no level.
-    # ``accepted`` is the number that a person agreed to, ``reference`` what this session was held
-    # against. A verdict may also be ``lost``. What was judged and not measured, because a host was
-    # gone, has a row without numbers: another session may not even have asked for the case. One
-    # that was skipped and never measured has none. ``logs_digest`` is null for what was launched.
-    """
-    CREATE TABLE measurements (
+    );
+    CREATE INDEX IF NOT EXISTS equal_fingerprints
+    ON fingerprints (launch, commits, software, hosts, machine);
+
+    -- One metric of one case in one session; its name is data. began stands here too: the last
+    -- sessions of a metric come straight from one index. better is null for a metric that is held
+    -- against no baseline, reference_topology is what a ratio was taken over. counted is how many
+    -- runs have a number, run_values are these as JSON, lowest and highest their ends; a ratio has
+    -- none of its own. broken is how many runs failed, hung or were invalid: the rest of such a
+    -- measurement shows no level.
+    -- accepted is the number that a person agreed to, reference what this session was held against.
+    -- A verdict may also be lost. What was judged and not measured, because a host was gone, has a
+    -- row without numbers: another session may not even have asked for the case. One that was
+    -- skipped and never measured has none. logs_digest is null for what was launched.
+    CREATE TABLE IF NOT EXISTS measurements (
         id INTEGER PRIMARY KEY,
         session_id INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
         case_id INTEGER NOT NULL REFERENCES cases,
@@ -84,7 +67,6 @@ TABLES: Final = (
         better TEXT,
         reference_topology TEXT,
         median REAL,
-        mean REAL,
         spread REAL,
         lowest REAL,
         highest REAL,
@@ -99,16 +81,12 @@ TABLES: Final = (
         verdict TEXT,
         reference REAL,
         difference_percent REAL,
-        tolerance_percent REAL,
         fingerprint INTEGER REFERENCES fingerprints,
         logs_digest TEXT,
         UNIQUE (session_id, case_id, metric)
-    )
-    """,
-    "CREATE INDEX nights_of_a_metric ON measurements (case_id, metric, began)",
-)
-
-_MAGIC: Final = b"SQLite format 3\x00"
+    );
+    CREATE INDEX IF NOT EXISTS sessions_of_a_metric ON measurements (case_id, metric, began);
+"""
 
 
 def fault_of(file: Path) -> str | None:
@@ -118,11 +96,8 @@ def fault_of(file: Path) -> str | None:
             header = opened.read(105)
     except OSError:
         return None  # reported when it is opened as a database
-    if not header:
-        return None
-    if not header.startswith(_MAGIC):
+    if header and not header.startswith(b"SQLite format 3\x00"):
         return "is not a database"
-    program = int.from_bytes(header[68:72], "big")
-    has_tables = any(header[103:105])
+    program, has_tables = int.from_bytes(header[68:72], "big"), any(header[103:105])
     is_ours = program == APPLICATION_ID or not (program or has_tables)
     return None if is_ours else "is a database of another program"

@@ -1,4 +1,4 @@
-"""Values of the history: a comparable series, its nights, and what they show."""
+"""Values of the history: a comparable series, its sessions, and what they show."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from msgspec import Meta, Struct
 
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.metric import (
-    Better,
-    Metric,
-)
+from pytest_dlperf.model.metric import Better, Metric
 from pytest_dlperf.model.statistics import difference_percent
 
 Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Time = Annotated[str, Meta(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}T")]
 """ISO 8601 with its zone."""
 
-_NOT_WHOLE: Final = (
-    Verdict.LOST.value,
-    *(verdict.value for verdict in Verdict if verdict.has_no_number),
-)
-"""No number was measured that could be judged."""
 GREEN: Final = (Verdict.PASS.value, Verdict.IMPROVED.value)
 RED: Final = tuple(
     verdict.value for verdict in Verdict if verdict.is_alarm and verdict is not Verdict.NO_BASELINE
 )
 """Something was wrong. What was held against nothing, or never ran, is neither good nor bad."""
+
+
+_VERDICTS: Final[Mapping[str | None, Verdict]] = {verdict.value: verdict for verdict in Verdict}
+
+
+def verdict_of(word: str | None) -> Verdict | None:
+    """Return the verdict of a word in the database; ``None`` for one of another version."""
+    return _VERDICTS.get(word)
 
 
 class Series(Struct, frozen=True, kw_only=True, array_like=True):
@@ -60,53 +60,26 @@ class Series(Struct, frozen=True, kw_only=True, array_like=True):
         )
 
 
-class Point(NamedTuple):
-    """A session's measurement of a series; a tuple, as there are many of them.
-
-    ``started`` is when the session began, ISO 8601 with its zone, and ``began`` the same in seconds
-    of the Unix epoch. ``median``, ``lowest`` and ``highest`` run are in the metric's unit, ``runs``
-    is how many runs have a number, ``broken`` how many have not. ``accepted`` is the number that
-    was accepted then; the other fields of that name say when, why, by whom and at which commit.
-    ``verdict_word`` is as the database has it, ``None`` where nothing was judged.
-    ``fingerprint`` is the id of its fingerprint, ``logs_digest`` the SHA-256 of the logs that it
-    was read from, ``None`` where it was launched.
-    """
-
-    started: Time
-    began: Finite
-    median: Finite
-    lowest: Finite
-    highest: Finite
-    runs: int
-    broken: int = 0
-    accepted: Finite | None = None
-    accepted_at: str | None = None
-    accepted_reason: str | None = None
-    accepted_by: str | None = None
-    accepted_commit: str | None = None
-    verdict_word: str | None = None
-    fingerprint: int | None = None
-    logs_digest: str | None = None
-    measurement_id: int = 0
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether a test of the case was lost with its worker."""
-        return self.verdict_word == Verdict.LOST
-
-
 class JudgedSession(NamedTuple):
-    """A session that judged a metric, with or without a number.
+    """A session that judged a metric, with or without a number; a tuple, as there are many.
 
-    The fields are as in ``Point``; ``median`` is ``None`` where nothing was measured.
+    ``started`` is when it began, ISO 8601 with its zone, and ``began`` the same in seconds of the
+    Unix epoch; ``median`` is ``None`` where nothing was measured. ``measurement_id`` is 0 for a
+    session that the history does not have. ``broken`` is how many runs have no number,
+    ``verdict_word`` as the database has it, ``None`` where nothing was judged.
     """
 
     started: Time
     began: Finite
     median: Finite | None
-    measurement_id: int
-    broken: int
-    verdict_word: str | None
+    measurement_id: int = 0
+    broken: int = 0
+    verdict_word: str | None = None
+
+    @property
+    def is_green(self) -> bool:
+        """Whether it was judged, and passed."""
+        return self.verdict_word in GREEN
 
     @property
     def is_red(self) -> bool:
@@ -116,15 +89,49 @@ class JudgedSession(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """Whether the metric was measured, and no run broke."""
-        return self.median is not None and not self.broken and self.verdict_word not in _NOT_WHOLE
+        verdict = verdict_of(self.verdict_word)
+        is_lost = verdict is not None and (verdict.has_no_number or verdict is Verdict.LOST)
+        return self.median is not None and not self.broken and not is_lost
+
+
+class Point(NamedTuple):
+    """A session's measurement of a series.
+
+    The first fields are as in ``JudgedSession``. ``lowest`` and ``highest`` are those of the runs,
+    ``runs`` how many have a number. ``accepted`` is the number that was accepted then; the other
+    fields of that name say when, why, by whom and at which commit. ``fingerprint`` is the id of its
+    fingerprint, ``run_values`` the runs' numbers as JSON.
+    """
+
+    started: Time
+    began: Finite
+    median: Finite
+    measurement_id: int = 0
+    broken: int = 0
+    verdict_word: str | None = None
+    lowest: Finite = 0.0
+    highest: Finite = 0.0
+    runs: int = 0
+    accepted: Finite | None = None
+    accepted_at: str | None = None
+    accepted_reason: str | None = None
+    accepted_by: str | None = None
+    accepted_commit: str | None = None
+    fingerprint: int | None = None
+    run_values: str = "[]"
+
+    @property
+    def as_judged(self) -> JudgedSession:
+        """The same as a session that judged the metric."""
+        return JudgedSession(*self[:6])
 
 
 class Day(Struct, frozen=True, kw_only=True):
     """The sessions of one calendar day, which count as one point.
 
-    ``index`` and ``last`` are those of its first and last session among all nights of the case,
+    ``index`` and ``last`` are those of its first and last session among all points of the case,
     ``started`` and ``began`` are the first one's. ``median`` is the median of the sessions'
-    medians, ``runs`` the number of runs of all. ``sessions`` are the ids of the measurements.
+    medians, ``runs`` the number of runs of all.
     """
 
     index: int
@@ -133,7 +140,7 @@ class Day(Struct, frozen=True, kw_only=True):
     began: float
     median: float
     runs: int
-    sessions: tuple[int, ...] = ()
+    sessions: tuple[Point, ...] = ()
 
 
 class AcceptedChange(Struct, frozen=True, kw_only=True):
@@ -150,7 +157,7 @@ class AcceptedChange(Struct, frozen=True, kw_only=True):
 class ChangePoint(Struct, frozen=True, kw_only=True):
     """The first session of a new level.
 
-    ``index`` counts all nights of the case, and so does ``previous``, that of the last session of
+    ``index`` counts all points of the case, and so does ``previous``, that of the last session of
     the old level: one between them may be of another machine. ``before`` and ``after`` are the
     means of the levels on both sides, up to the adjacent change points; ``p_value`` is that of a
     t-test between them.
@@ -170,7 +177,7 @@ class ChangePoint(Struct, frozen=True, kw_only=True):
 
 
 class Drift(Struct, frozen=True, kw_only=True):
-    """A slow change over weeks that no single night shows.
+    """A slow change over weeks that no single session shows.
 
     ``since`` is the start of its first session, ``percent`` the change from there until now,
     ``percent_per_week`` its slope.
@@ -183,7 +190,7 @@ class Drift(Struct, frozen=True, kw_only=True):
 
 
 class OtherMachine(Struct, frozen=True, kw_only=True):
-    """A machine other than the last session's: its nights are shown, and count for nothing.
+    """A machine other than the last session's: its sessions are shown, and count for nothing.
 
     ``first`` and ``last`` are the starts of its first and last session. ``facts`` are the facts in
     which it differs from the machine of the last session, by name: its own and the other's. They
@@ -197,14 +204,15 @@ class OtherMachine(Struct, frozen=True, kw_only=True):
 
 
 class CaseHistory(Struct, frozen=True, kw_only=True):
-    """The history of a metric of one case, the oldest night first.
+    """The history of a metric of one case, the oldest session first.
 
     ``points`` are those of all machines. Change points, drift and noise are those of the machine of
-    the last night, from one point a day; ``other_machines`` are left out.
+    the last session, from one point a day; ``other_machines`` are left out.
 
-    ``run_noise_percent`` is the coefficient of variation of the runs of one night, pooled over the
-    nights; ``session_noise_percent`` that of nights around their level, beyond the share of their
-    runs. Both are ``None`` with too few runs or nights.
+    ``run_noise_percent`` is the coefficient of variation of the runs of one session, pooled over
+    the sessions; ``session_noise_percent`` that of days around their level, beyond the share of
+    their runs. Both are ``None`` with too few runs or days. ``without_number`` is when sessions
+    began that judged the metric and found no number, ISO 8601.
     """
 
     case_id: str
@@ -219,4 +227,3 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
     session_noise_percent: float | None = None
     other_machines: tuple[OtherMachine, ...] = ()
     without_number: tuple[str, ...] = ()
-    """When sessions began that judged it and found no number, ISO 8601."""

@@ -1,9 +1,9 @@
-"""Statistics of many nights: noise, drift over weeks, and dated changes of the level."""
+"""Statistics of many sessions: noise, drift over weeks, and dated changes of the level."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, combinations, pairwise
 from typing import Final
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from pytest_dlperf.gate.noise import MIN_NOISE, median_variance, pooled_noise, t_sf
 from pytest_dlperf.history.series import ChangePoint, Day, Drift
-from pytest_dlperf.model.statistics import MAD_TO_DEVIATION, mean, median
+from pytest_dlperf.model.statistics import MAD_TO_DEVIATION, median
 
 DRIFT_LENGTHS: Final = (90, 64, 45, 32, 22, 15)
 """The last days in which drift is searched, the longest period first."""
@@ -19,11 +19,11 @@ DRIFT_LENGTHS: Final = (90, 64, 45, 32, 22, 15)
 _MIN_CHANGE: Final = 0.01
 """Smaller steps and drifts, as a part of the level, are not reported."""
 
-_MIN_NIGHTS_FOR_NOISE: Final = 20
-"""Fewer nights do not show the noise of nights, or their autocorrelation."""
+_MIN_DAYS_FOR_NOISE: Final = 20
+"""Fewer days do not show their noise, or their autocorrelation."""
 
 _MIN_LEVEL: Final = 4
-"""Fewer nights are accidents, not a level."""
+"""Fewer days are accidents, not a level."""
 
 _MAX_DRIFT_P: Final = 0.0001
 _MAX_CHANGE_P: Final = 0.00001
@@ -36,16 +36,16 @@ _WEEK_S: Final = 7 * 24 * 3600.0
 def noise_percent(
     days: Sequence[Day], runs: Iterable[Sequence[float]], *, drifting: int = 0
 ) -> tuple[float | None, float | None]:
-    """Variation of the runs of one night, and of days beyond the share of their runs.
+    """Variation of the runs of one session, and of days beyond the share of their runs.
 
     Both are coefficients of variation in percent, ``None`` with too few runs or days. ``runs`` are
-    those of each night. Days are compared with those a week later, so slower swings are missing.
+    those of each session. Days are compared with those a week later, so slower swings are missing.
     Changes of the level, the slope of the last ``drifting`` days and single odd days do not count.
     """
     pooled = pooled_noise(runs)
     if pooled is None:
         return None, None
-    if len(days) < _MIN_NIGHTS_FOR_NOISE:
+    if len(days) < _MIN_DAYS_FOR_NOISE:
         return 100 * pooled.deviation, None
     values = _without_accidents([day.median for day in days])
     if drifting:
@@ -58,25 +58,25 @@ def noise_percent(
 
 
 def _variance_inflation(values: Sequence[float]) -> float:
-    """Estimate the factor by which autocorrelation inflates the variance of a mean of nights.
+    """Estimate the factor by which autocorrelation inflates the variance of a mean of days.
 
-    At least 1. It compares the steps between neighbours with those between nights a week apart,
+    At least 1. It compares the steps between neighbours with those between days a week apart,
     without the largest, so a few changes of the level, or a slow one, matter little. Swings slower
     than a week count as changes of the level.
     """
-    if len(values) < _MIN_NIGHTS_FOR_NOISE:
+    if len(values) < _MIN_DAYS_FOR_NOISE:
         return 1.0
     far = _mean_square_of_steps(values, _WEEK)
     if far <= 0:
         return 1.0
     correlations = [1 - _mean_square_of_steps(values, (lag,)) / far for lag in range(1, 6)]
-    # About the standard error for independent nights: else half of all series were inflated.
+    # About the standard error for independent days: else half of all series were inflated.
     doubt = 7.0 / math.sqrt(len(values))
     return min(max(1 + 2 * math.fsum(correlations) - doubt, 1.0), 10.0)
 
 
 def _mean_square_of_steps(values: Sequence[float], lags: Sequence[int]) -> float:
-    """Mean square of the steps between nights, without their slope and gross outliers."""
+    """Mean square of the steps between days, without their slope and gross outliers."""
     means = []
     for lag in lags:
         steps = [later - value for value, later in zip(values, values[lag:], strict=False)]
@@ -91,7 +91,7 @@ def _mean_square_of_steps(values: Sequence[float], lags: Sequence[int]) -> float
 def _without_accidents(values: Sequence[float]) -> list[float]:
     """Replace values far from all their neighbours by the neighbours' median.
 
-    A change of the level that lasts for four nights stays. One of two or three nights is an
+    A change of the level that lasts for four days stays. One of two or three days is an
     accident; if they are the last ones, that is not known yet, and they count as one. Values are
     positive.
     """
@@ -113,7 +113,7 @@ def _without_accidents(values: Sequence[float]) -> list[float]:
 def drift_of(days: Sequence[Day]) -> Drift | None:
     """Find drift in the last days, which are those since the last acceptance.
 
-    It is that of the longest period until tonight in which the slope of a regression line is
+    It is that of the longest period until now in which the slope of a regression line is
     significant (t-test, both sides, adjusted for autocorrelation) and makes 1 % at least, and the
     line fits better than one or two changes of the level.
     """
@@ -144,7 +144,7 @@ def drift_of(days: Sequence[Day]) -> Drift | None:
 
 
 class _Line(Struct, frozen=True):
-    """An ordinary regression line through values that are a night apart.
+    """An ordinary regression line through values that are a day apart.
 
     ``error`` is the standard error of the slope. ``flat`` are the values without the slope, around
     the line's beginning ``start``, and ``squares`` is the sum of squares that they leave there.
@@ -187,27 +187,21 @@ class _Line(Struct, frozen=True):
         return line < min(steps)
 
 
+def _squares_around_steps(values: Sequence[float]) -> tuple[float, float]:
+    """Least sums of squares around one step, and around two."""
+    sums, inside = _Sums(values), range(1, len(values))
+    before = [0.0, *(sums.squares(0, at) for at in inside)]
+    after = [0.0, *(sums.squares(at, len(values)) for at in inside)]
+    one = min(before[at] + after[at] for at in inside)
+    steps = combinations(inside, 2)
+    two = min(before[at] + sums.squares(at, later) + after[later] for at, later in steps)
+    least = _min_squares(values)
+    return max(one, least), max(two, least)
+
+
 def _min_squares(values: Sequence[float]) -> float:
     """Least sum of squares that a fit is taken to have: smaller ones are rounding."""
     return (1e-6 * values[0]) ** 2 * len(values)
-
-
-def _squares_around_steps(values: Sequence[float]) -> tuple[float, float]:
-    shifted = [value - values[0] for value in values]  # large numbers would cancel
-    sums = [0.0, *accumulate(shifted)]
-    squares = [0.0, *accumulate([value * value for value in shifted])]
-
-    def rest(start: int, end: int) -> float:
-        total = sums[end] - sums[start]
-        return squares[end] - squares[start] - total * total / (end - start)
-
-    inside = range(1, len(values))
-    before = [0.0, *(rest(0, at) for at in inside)]
-    after = [0.0, *(rest(at, len(values)) for at in inside)]
-    one = min(before[at] + after[at] for at in inside)
-    two = min(before[at] + rest(at, later) + after[later] for at, later in combinations(inside, 2))
-    least = _min_squares(values)
-    return max(one, least), max(two, least)
 
 
 def level_began(values: Sequence[float], *, reference: float, now: float) -> int:
@@ -238,127 +232,122 @@ def change_points(days: Sequence[Day], *, drifting: int = 0) -> tuple[ChangePoin
     The last ``drifting`` days are known to drift, and have no level that could change.
 
     As in Fleming et al., "Hunter: Using Change Point Detection to Hunt for Performance Regressions"
-    (2023), places are found in windows, then judged by t-tests between levels; they are found by
-    binary segmentation.
+    (2023), places are found in windows that overlap by half, as a level that comes and goes would
+    be lost in what lies around it; then they are judged by t-tests between levels. They are found
+    by binary segmentation.
     """
     values = _without_accidents([day.median for day in days])
-    short = [
-        math.fsum(values[at : at + _MIN_LEVEL]) / _MIN_LEVEL
-        for at in range(len(values) - _MIN_LEVEL + 1)
-    ]
-    if len(days) < 2 * _MIN_LEVEL or max(short) < (1 + _MIN_CHANGE) * min(short):
+    count = len(values)
+    if count < 2 * _MIN_LEVEL:
+        return ()
+    sums = _Sums(values)
+    levels = [sums.mean(at, at + _MIN_LEVEL) for at in range(count - _MIN_LEVEL + 1)]
+    if max(levels) < (1 + _MIN_CHANGE) * min(levels):
         return ()  # no two levels can differ by enough
-    # Changes of the level look like autocorrelation. Those that are significant in spite of it are
-    # taken out, and the rest is estimated once more.
-    candidates = _candidates(values)
-    found = _significant(days, values, candidates, _variance_inflation(values))
-    if found:
-        inflation = _variance_inflation(_around_levels(values, found))
-        found = _significant(days, values, candidates, inflation)
+    windows = [(at, min(at + _WINDOW, count)) for at in range(0, count, _WINDOW // 2)]
+    candidates = sorted({at for window in windows for at in sums.divided(*window)})
+    inflation = _variance_inflation(values)
+    places = sums.significant(candidates, inflation)
+    if places:
+        # Changes of the level look like autocorrelation: it is estimated once more without those
+        # that are significant in spite of it.
+        around: list[float] = []
+        for start, end in pairwise([0, *places, count]):
+            level = sums.mean(start, end)
+            around += [value - level for value in values[start:end]]
+        inflation = _variance_inflation(around)
+        places = sums.significant(candidates, inflation)
         if drifting:
-            start = len(values) - drifting
-            places = _before_drift(values, list(found), start)
-            found = _significant(days, values[:start], places, inflation)
-    return tuple(found.values())
-
-
-def _candidates(values: Sequence[float]) -> list[int]:
-    """Find places that may be change points, in windows that overlap by half.
-
-    In all days at once a level that comes and goes would be lost in what lies around it.
-    """
-    starts = range(0, len(values), _WINDOW // 2)
-    return sorted(
-        {start + at for start in starts for at in _divided(values[start : start + _WINDOW])}
+            places = _before_drift(values, places, count - drifting)
+            if not places:
+                return ()
+            sums = _Sums(values[: count - drifting])
+            places = sums.significant(places, inflation)
+    return tuple(
+        ChangePoint(
+            index=days[at].index,
+            previous=days[at - 1].last,
+            at=days[at].started,
+            before=sums.mean(start, at),
+            after=sums.mean(at, end),
+            p_value=sums.p_value(start, at, end, inflation),
+        )
+        for start, at, end in sums.around(places)
     )
 
 
-def _divided(values: Sequence[float]) -> list[int]:
-    """Divide values where two levels fit them best, as long as a t-test tells the levels apart."""
-    if len(values) < 2 * _MIN_LEVEL:
-        return []
-    sums = [0.0, *accumulate(value - values[0] for value in values)]
+class _Sums:
+    """Values of which the mean and scatter of any part are known at once."""
 
-    def explained(at: int) -> float:
-        return sums[at] ** 2 / at + (sums[-1] - sums[at]) ** 2 / (len(values) - at)
+    def __init__(self, values: Sequence[float]) -> None:
+        self._first, self._count = values[0], len(values)
+        shifted = [value - values[0] for value in values]  # large numbers would cancel
+        self._sums = [0.0, *accumulate(shifted)]
+        self._squares = [0.0, *accumulate([value * value for value in shifted])]
 
-    at = max(range(_MIN_LEVEL, len(values) - _MIN_LEVEL + 1), key=explained)
-    if _p_value(values[:at], values[at:]) > _MAX_CANDIDATE_P:
-        return []
-    return [*_divided(values[:at]), at, *(at + later for later in _divided(values[at:]))]
+    def mean(self, start: int, end: int) -> float:
+        return self._first + (self._sums[end] - self._sums[start]) / (end - start)
+
+    def squares(self, start: int, end: int) -> float:
+        """Sum of squares around the mean."""
+        total = self._sums[end] - self._sums[start]
+        squares = self._squares[end] - self._squares[start] - total * total / (end - start)
+        return max(squares, 0.0)
+
+    def p_value(self, start: int, at: int, end: int, inflation: float = 1.0) -> float:
+        """The p-value of Student's t-test between two levels, both sides.
+
+        Autocorrelated days count for fewer: the mean's variance is inflated.
+        """
+        before, after = self.mean(start, at), self.mean(at, end)
+        dof = end - start - 2
+        # Days that agree better than this were rounded, or made by a program.
+        least = (MIN_NOISE * before) ** 2 / 4
+        variance = max((self.squares(start, at) + self.squares(at, end)) / dof, least)
+        error = math.sqrt(inflation * variance * (1 / (at - start) + 1 / (end - at)))
+        return 2 * t_sf(abs(after - before) / error, dof)
+
+    def divided(self, start: int, end: int) -> list[int]:
+        """Divide a part where two levels fit best, as long as a t-test tells them apart."""
+        if end - start < 2 * _MIN_LEVEL:
+            return []
+        places = range(start + _MIN_LEVEL, end - _MIN_LEVEL + 1)
+        at = min(places, key=lambda at: self.squares(start, at) + self.squares(at, end))
+        if self.p_value(start, at, end) > _MAX_CANDIDATE_P:
+            return []
+        return [*self.divided(start, at), at, *self.divided(at, end)]
+
+    def around(self, places: Iterable[int]) -> list[tuple[int, int, int]]:
+        """Each place between the ends of the levels on its sides."""
+        ends = [0, *places, self._count]
+        return list(zip(ends, ends[1:], ends[2:], strict=False))
+
+    def significant(self, places: Sequence[int], inflation: float) -> list[int]:
+        """Drop insignificant and small changes, one after the other."""
+        places = list(places)
+        while places:
+            parts = self.around(places)
+            p_values = [self.p_value(*part, inflation) for part in parts]
+            changes = [abs(self.mean(at, b) / self.mean(a, at) - 1) for a, at, b in parts]
+            if max(p_values) > _MAX_CHANGE_P:
+                del places[p_values.index(max(p_values))]
+            elif min(changes) < _MIN_CHANGE:
+                del places[changes.index(min(changes))]
+            else:
+                break
+        return places
 
 
-def _around_levels(values: Sequence[float], places: Iterable[int]) -> list[float]:
-    around = []
-    for start, end in pairwise([0, *places, len(values)]):
-        mean = math.fsum(values[start:end]) / (end - start)
-        around += [value - mean for value in values[start:end]]
-    return around
-
-
-def _before_drift(values: Sequence[float], places: list[int], start: int) -> list[int]:
+def _before_drift(values: Sequence[float], places: Iterable[int], start: int) -> list[int]:
     """Keep the places of changes before the drift that begins at ``start``.
 
     It may have begun earlier: a change that the same line fits better is part of the drift.
     """
-    places = [place for place in places if place < start]
-    while places and start - places[-1] < DRIFT_LENGTHS[2]:
-        before = places[-2] if len(places) > 1 else 0
-        part = values[max(before, places[-1] - 2 * _MIN_LEVEL) :]
+    kept = [place for place in places if place < start]
+    while kept and start - kept[-1] < DRIFT_LENGTHS[2]:
+        before = kept[-2] if len(kept) > 1 else 0
+        part = values[max(before, kept[-1] - 2 * _MIN_LEVEL) :]
         if not _Line.through(part).fits_better_than_steps(part):
             break
-        places.pop()
-    return places
-
-
-def _significant(
-    days: Sequence[Day], values: Sequence[float], candidates: Iterable[int], inflation: float
-) -> Mapping[int, ChangePoint]:
-    """Drop insignificant and small changes, one after the other; return the others by place."""
-    places = sorted(candidates)
-    while places:
-        ends = [0, *places, len(values)]
-        changes = {
-            at: _change(days[at - 1 : at + 1], values[start:at], values[at:end], inflation)
-            for start, at, end in zip(ends, ends[1:], ends[2:], strict=False)
-        }
-        doubtful = max(places, key=lambda at: changes[at].p_value)
-        smallest = min(places, key=lambda at: abs(changes[at].difference_percent))
-        if changes[doubtful].p_value > _MAX_CHANGE_P:
-            places.remove(doubtful)
-        elif abs(changes[smallest].difference_percent) < 100 * _MIN_CHANGE:
-            places.remove(smallest)
-        else:
-            return changes
-    return {}
-
-
-def _change(
-    days: Sequence[Day], left: Sequence[float], right: Sequence[float], inflation: float
-) -> ChangePoint:
-    before, day = days
-    return ChangePoint(
-        index=day.index,
-        previous=before.last,
-        at=day.started,
-        before=mean(left),
-        after=mean(right),
-        p_value=_p_value(left, right, inflation),
-    )
-
-
-def _p_value(left: Sequence[float], right: Sequence[float], inflation: float = 1.0) -> float:
-    """The p-value of Student's t-test between two levels, both sides.
-
-    Autocorrelated nights count for fewer: the mean's variance is inflated.
-    """
-    before, after = mean(left), mean(right)
-    dof = len(left) + len(right) - 2
-    if not dof:
-        return 1.0
-    squares = math.fsum([(value - before) ** 2 for value in left])
-    squares += math.fsum([(value - after) ** 2 for value in right])
-    # Nights that agree better than this were rounded, or made by a program.
-    variance = max(squares / dof, (MIN_NOISE * before) ** 2 / 4)
-    error = math.sqrt(inflation * variance * (1 / len(left) + 1 / len(right)))
-    return 2 * t_sf(abs(after - before) / error, dof)
+        kept.pop()
+    return kept

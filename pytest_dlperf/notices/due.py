@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from pytest_dlperf.config.values import NotifyOn
 from pytest_dlperf.history.rows import seconds_of
+from pytest_dlperf.history.series import verdict_of
 from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import Results
@@ -85,10 +86,11 @@ def _is_change(history: History, results: Results, failing: Failing) -> bool:
     }
     before = set()
     for case_id, name, verdict in history.tuples(_LAST, tuple[str, str, str], values):
-        fails = Verdict(verdict).fails(strict=results.strict)
+        status = verdict_of(verdict)
+        fails = status is not None and status.fails(strict=results.strict)
         if fails and (case_id, name) in judged:
             before.add((case_id, name, verdict))
-    # What was skipped on every night is in no history.
+    # What was skipped in every session is in no history.
     known = {name for (name,) in history.tuples(_CASES, tuple[str])}
     skipped = Verdict.SKIPPED.value
     return before != {one for one in failing if one[0] in known or one[2] != skipped}

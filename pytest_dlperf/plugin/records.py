@@ -13,10 +13,10 @@ from pytest_dlperf.culprit.journal import found_since
 from pytest_dlperf.files.ci import ci_run_page
 from pytest_dlperf.gate.verdicts import GateResult
 from pytest_dlperf.history.companions import weighed
-from pytest_dlperf.history.explaining import Subject, Tonight, explain
-from pytest_dlperf.history.nights import red_before
+from pytest_dlperf.history.queries import red_before
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import Series
+from pytest_dlperf.history.since import CurrentSession, Target, explain
 from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.case import Case
@@ -144,9 +144,9 @@ class Explainer:
                     self._red_before = self._read_red_before(history)
                     judgements = self._not_as_before(result, judgements)
                 explanations = dict(result.explanations)
-                for subject in self._subjects(result, judgements, has_unfit_hosts=has_unfit_hosts):
-                    name = subject.judgement.metric.name
-                    explanation = self._explained(history, subject)
+                for target in self._targets(result, judgements, has_unfit_hosts=has_unfit_hosts):
+                    name = target.judgement.metric.name
+                    explanation = self._explained(history, target)
                     companions = explanations.pop(name, Explanation()).companions
                     if explanation is not None or companions:
                         explanations[name] = replace(
@@ -161,13 +161,13 @@ class Explainer:
 
         if history is None:
             return set()
-        cluster, tonight = self._suite.cluster, self._tonight
+        cluster, current = self._suite.cluster, self._current
         return red_before(
             history,
             cluster=cluster.name,
             estimator=cluster.estimator.value,
-            until=seconds_of(tonight.started),
-            besides=tonight.session,
+            until=seconds_of(current.started),
+            besides=current.session,
         )
 
     def _not_as_before(
@@ -181,9 +181,9 @@ class Explainer:
             if one.verdict is not Verdict.PASS or (result.case.id, one.metric.name) in red
         ]
 
-    def _subjects(
+    def _targets(
         self, result: CaseResult, judgements: Sequence[Judgement], *, has_unfit_hosts: bool
-    ) -> Iterator[Subject]:
+    ) -> Iterator[Target]:
 
         case, cluster = result.case, self._suite.cluster
         baselines: Mapping[str, Baseline] = {}
@@ -193,7 +193,7 @@ class Explainer:
                 baselines = self._suite.baselines(case)
         for judgement in judgements:
             metric = judgement.metric
-            yield Subject(
+            yield Target(
                 series=Series.of(
                     case, metric, cluster=cluster.name, estimator=cluster.estimator.value
                 ),
@@ -203,10 +203,10 @@ class Explainer:
                 has_unfit_hosts=has_unfit_hosts,
             )
 
-    def _explained(self, history: History | None, subject: Subject) -> Explanation | None:
+    def _explained(self, history: History | None, target: Target) -> Explanation | None:
         """Explain a judgement, with what `bisect` has found since the number is as it is."""
-        file, series = self._suite.settings.history_file, subject.series
-        explanation = explain(history, subject, self._tonight)
+        file, series = self._suite.settings.history_file, target.series
+        explanation = explain(history, target, self._current)
         if file is None or explanation is None or explanation.began is None:
             return explanation
         found = found_since(file, series.case_id, series.metric, explanation.began.at)
@@ -216,15 +216,15 @@ class Explainer:
             def had_lost_cause(commits: Collection[str]) -> bool:
                 return any(entry.is_in(commits) for entry in lost)
 
-            subject = replace(subject, has_lost_cause=had_lost_cause)
-            explanation = explain(history, subject, self._tonight)
+            target = replace(target, has_lost_cause=had_lost_cause)
+            explanation = explain(history, target, self._current)
             since = explanation and explanation.since
             found = found_since(file, series.case_id, series.metric, since.at) if since else []
         current = [entry.found for entry in found if entry not in lost]
         return replace(explanation, found=current[-1]) if explanation and current else explanation
 
     @cached_property
-    def _tonight(self) -> Tonight:
+    def _current(self) -> CurrentSession:
         from pytest_dlperf.launch.preflight import checkout_here
 
         settings = self._suite.settings
@@ -232,7 +232,7 @@ class Explainer:
         commit, checkout = None, Checkout()
         if not settings.log_sources:
             commit, checkout = checkout_here(settings.systems_directories[0])
-        return Tonight(
+        return CurrentSession(
             session=self._start.session,
             started=self._start.at,
             commit=commit,

@@ -31,7 +31,7 @@ class SessionStart(Struct, frozen=True):
     @classmethod
     def now(cls) -> SessionStart:
         """Start a session with a new id."""
-        at = datetime.now().astimezone().isoformat(timespec="seconds")
+        at = datetime.now().astimezone().isoformat(timespec="milliseconds")
         return cls(os.urandom(16).hex(), at)
 
 

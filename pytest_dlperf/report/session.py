@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.history.case_history import Drifting, Past
+from pytest_dlperf.history.case_history import Drifting, HistoryReader
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.results import CaseResult, Results
@@ -42,7 +42,7 @@ class SessionReport(Struct, frozen=True, dict=True):
 
     results: Results
     """All that was measured and judged."""
-    past: Past
+    past: HistoryReader
     """What the history shows."""
     may_read_logs: bool = False
     """Whether its logs are ours: a results file may name any file as one."""
@@ -162,9 +162,9 @@ def session_report(
     results: Results, history_file: Path | None = None, *, may_read_logs: bool = False
 ) -> SessionReport:
     """Put a session into words; without the database they say nothing of other nights."""
-    from pytest_dlperf.history.case_history import Past
+    from pytest_dlperf.history.case_history import HistoryReader
 
-    return SessionReport(results, Past(results, history_file), may_read_logs)
+    return SessionReport(results, HistoryReader(results, history_file), may_read_logs)
 
 
 def said_once(results: Results) -> Results:

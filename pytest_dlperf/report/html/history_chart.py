@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Point
+from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Point, verdict_of
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Explanation, Verdict
 from pytest_dlperf.model.results import parse_time
@@ -223,16 +223,16 @@ def _steps(points: Sequence[Point], xs: Sequence[int], up: Scale) -> str:
 def _marks(points: Sequence[Point], xs: Sequence[int], up: Scale) -> Iterator[Shape]:
     """Mark the sessions that came out other than well."""
     by_status: dict[Verdict, list[int]] = {}
-    # What was not judged counts as passed, which most are.
-    passed = (Verdict.PASS.value, None, "")
-    for night, point in enumerate(points):
-        if point.verdict_word not in passed:
-            by_status.setdefault(Verdict(point.verdict_word), []).append(night)
-    for status, nights in by_status.items():
+    for place, point in enumerate(points):
+        verdict = verdict_of(point.verdict_word)
+        # What was not judged counts as passed, which most are.
+        if verdict not in (Verdict.PASS, None):
+            by_status.setdefault(verdict, []).append(place)
+    for status, places in by_status.items():
         badge = badge_of(status)
         yield Shape(
             style="mark",
-            path=dots((xs[night], up.at(points[night].median)) for night in nights),
+            path=dots((xs[place], up.at(points[place].median)) for place in places),
             key=badge.word,
             tone=badge.style,
         )
