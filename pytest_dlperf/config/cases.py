@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any, Final
 
+from msgspec.structs import asdict
+
 from pytest_dlperf.config.parts import many
 from pytest_dlperf.config.system_file import NO_REFERENCE, Entry, Flops, SystemFile
 from pytest_dlperf.files.mistakes import KeyPath
 from pytest_dlperf.files.yamlfile import YamlFile
 from pytest_dlperf.model.case import Case, Topology
-from pytest_dlperf.model.work import ONE_DEVICE, Work, counts_tokens
+from pytest_dlperf.model.work import ONE_DEVICE, Layout, Work, counts_tokens
 
 _BATCHES: Final = ("batch_per_device", "batch_per_replica", "global_batch")
 _OF_ALL: Final = ("axes", "topologies", "reference")
@@ -80,7 +82,7 @@ def _variants(entry: Entry, flops: dict[str, float]) -> Iterator[dict[str, Any]]
                 batch=batch,
                 is_global="global_batch" in batches,
                 sequence_length=length,
-                layout=layout,
+                layout=Layout(**asdict(layout)),
             ),
             "flops_per_sample": of_sample,
         }

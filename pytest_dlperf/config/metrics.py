@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from typing import Any, Final
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pytest_dlperf.config.system_file import MetricEntry, SystemFile
 from pytest_dlperf.files.mistakes import unknown_key
@@ -74,9 +74,13 @@ def _judged(
 def _declared(name: str, entry: MetricEntry, node: str, *, is_probe: bool) -> DeclaredMetric:
     check_name("metric", name)
     over = Over.RUN if is_probe else entry.over or Over.WINDOW
-    sanity = Sanity() if name == "loss" and entry.sanity is None else entry.sanity
-    if isinstance(sanity, str):
-        sanity = Sanity(falls=sanity == "falls")
+    sanity: Sanity | None = Sanity() if name == "loss" else None
+    if entry.sanity is not None:
+        sanity = (
+            Sanity(falls=entry.sanity == "falls")
+            if isinstance(entry.sanity, str)
+            else Sanity(**asdict(entry.sanity))
+        )
     tolerances = _tolerances(entry, entry.unit or "")
     mistakes = {
         f"{name!r} is a word of cases and baselines; give the metric another name, such as "

@@ -166,6 +166,15 @@ class Flops(Part, frozen=True, kw_only=True):
     flops_per_sample: Annotated[Operations | None, doc("The same for one sample.")] = None
 
 
+# A results file of a newer version may have more keys in these, a system file may not.
+class LayoutKeys(Layout, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one model is spread over devices."""
+
+
+class SanityKeys(Sanity, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run's samples have to fulfil, whatever was accepted."""
+
+
 class Entry(Flops, frozen=True, kw_only=True):
     """One entry of ``cases``: a case for each combination of listed values."""
 
@@ -188,7 +197,7 @@ class Entry(Flops, frozen=True, kw_only=True):
     ] = ()
     sequence_length: Annotated[OneOrMore[Positive], doc("Tokens of one sample.")] = ()
     parallel: Annotated[
-        OneOrMore[Layout],
+        OneOrMore[LayoutKeys],
         doc("How one model is spread over devices; default: each device has all of it."),
     ] = ()
     topologies: Annotated[
@@ -251,7 +260,7 @@ class MetricEntry(Part, frozen=True, kw_only=True):
         Scalar | None, doc("A loss of so much passes, whatever its percentage: 2 s.")
     ] = None
     sanity: Annotated[
-        Literal["finite", "falls"] | Sanity | None,
+        Literal["finite", "falls"] | SanityKeys | None,
         doc("What each run must satisfy, whatever the baseline; default for loss: finite."),
     ] = None
     judged: Annotated[bool, doc("false: record and show it, without a test.")] = True

@@ -70,7 +70,7 @@ class Statistic(StrEnum):
 _Bound = Annotated[float, Meta(ge=-1e300, le=1e300)]
 
 
-class Sanity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Sanity(Struct, frozen=True, kw_only=True):
     """What a run's samples have to fulfil, whatever was accepted; else the run is invalid."""
 
     finite: Annotated[bool, Meta(description="No number is NaN or infinite.")] = True

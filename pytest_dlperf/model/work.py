@@ -42,7 +42,7 @@ WAYS: Final = {
 _Ways = Annotated[int, Meta(ge=1, le=10**9)]
 
 
-class Layout(Struct, frozen=True, order=True, kw_only=True, forbid_unknown_fields=True):
+class Layout(Struct, frozen=True, order=True, kw_only=True):
     """How one model is spread over devices; written ``tp2_pp4``, and nothing for one device.
 
     Tensor, pipeline and context parallelism take devices of their own; expert parallelism shares
