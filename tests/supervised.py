@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -23,7 +23,7 @@ from pytest_dlperf.node import processes, supervisor
 class Supervised:
     """A supervisor, and what it has reported."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all by name
         self,
         target: int | None = None,
         *,
@@ -31,13 +31,14 @@ class Supervised:
         python: str = sys.executable,
         timeout_s: float = LONG_S,
         digits: int = 32,
+        prefix: Sequence[str] = (),
     ) -> None:
         """Start it; what its program prints goes to ``target``."""
         self.marker = f"{uuid.uuid4().hex:0<{digits}}.0."
         source = source_of(supervisor) if source is None else source
         command, sent = sent_program(python, source, str(timeout_s), self.marker)
         self.process = subprocess.Popen(
-            command,
+            [*prefix, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=target,

@@ -67,10 +67,10 @@ def apart(source, kill_limit_s=8.0):
 
 
 @contextmanager
-def supervised(folder, *, kill_limit_s=8.0, lock=None):
+def supervised(folder, *, kill_limit_s=8.0, lock=None, prefix=()):
     """A supervisor whose node is prepared, and whose marks are kept apart."""
     source = apart(source_of(supervisor), kill_limit_s)
-    with ended(Supervised(source=source, python=PYTHON, digits=DIGITS)) as run:
+    with ended(Supervised(source=source, python=PYTHON, digits=DIGITS, prefix=prefix)) as run:
         run.folder = folder / f"run-{run.marker}"
         run.order(
             "prepare",
@@ -147,6 +147,26 @@ def test_what_is_left_is_ended_by_the_next_run_and_told(tmp_path, hidden, number
             assert first.process.wait(LONG_S) == -signal.SIGKILL
             second.finish()
         assert is_running(beside.said("started")[0])
+
+
+ASIDE = ("unshare", "--pid", "--net", "--mount", "--fork", "--kill-child", "--mount-proc")
+
+
+@needs_root
+@pytest.mark.parametrize(("first", "second"), [(ASIDE, ()), ((), ASIDE)], ids=["in", "around"])
+def test_a_run_that_lives_in_other_namespaces_is_left_alone(tmp_path, first, second):
+    """As one in a container, or that around one."""
+    with supervised(tmp_path, prefix=first) as living:
+        start(living, "sleep", "600")
+        with supervised(tmp_path, prefix=second) as other:
+            assert other.wait_for("prepared")
+            assert not other.said("earlier")
+            other.finish()
+        living.reports.clear()
+        assert living.wait_for("alive")
+        assert not living.said("ended")
+        living.finish()
+        assert living.said("ended")
 
 
 @pytest.mark.parametrize("number", [None, signal.SIGKILL, signal.SIGSTOP])
