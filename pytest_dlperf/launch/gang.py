@@ -109,13 +109,11 @@ class Gang:
 
     # ------------------------------------------------------------------ the start
 
-    def start(self, begin: Callable[[Sequence[Node]], Sequence[NodeCommand]]) -> None:
-        """Have all nodes ready at once, and then their programs started.
-
-        What they are, ``begin`` says once addresses and ports are known; it is called once.
+    def gather(self) -> list[Node]:
+        """Have all nodes ready at once; give them with their ports and folders.
 
         Raises:
-            BrokenError: The run cannot be started.
+            BrokenError: A node cannot be reached or used.
             InterruptedRunError: A signal came.
         """
         self._reach()
@@ -128,25 +126,26 @@ class Gang:
             # For a random time, so that two runs that collide do not collide again.
             self.listen(random.uniform(0.5, 2.0), until=lambda: False)  # noqa: S311 - no secret
         first = first_port(self._id)
-        commands = begin(
-            [
-                replace(
-                    each.node,
-                    # Some nodes may be one machine.
-                    port=first + len(each.node.device_ids) + rank,
-                    first_port=first,
-                    folder=self._folder(rank),
-                )
-                for rank, each in enumerate(self.nodes)
-            ]
-        )
+        return [
+            replace(
+                each.node,
+                # Some nodes may be one machine.
+                port=first + len(each.node.device_ids) + rank,
+                first_port=first,
+                folder=self._folder(rank),
+            )
+            for rank, each in enumerate(self.nodes)
+        ]
+
+    def start(self, commands: Sequence[NodeCommand]) -> None:
+        """Have the programs of the first nodes started; raises what ``gather`` does."""
         self._is_started = True
         started = self.nodes[: len(commands)]
         # A program that starts the others itself may do so as steps of the job around it.
         inherits = (*(SLURM if self._order.head_only else ()), *self._launcher.sets)
         for node, command in zip(started, commands, strict=True):
             node.start(command, inherits=inherits, in_front=self._in_front)
-        self._wait_past(NodeState.PREPARED, CONNECT_LIMIT_S, started)
+        self._wait_past(NodeState.PREPARED, started)
 
     def _reach(self) -> None:
         """Reach all nodes, however long some of them are queued for."""
@@ -156,7 +155,7 @@ class Gang:
             self.nodes.append(node)
             self._reports.register(node, selectors.EVENT_READ, node)
         queues = self._launcher.queues
-        are_reached = self._all_past(NodeState.CONNECTING, self.nodes)
+        are_reached = _all_past(NodeState.CONNECTING, self.nodes)
         self.listen(QUEUE_SILENCE_S if queues else CONNECT_LIMIT_S, until=are_reached)
         while queues and not are_reached():
             for node in self.nodes:
@@ -175,20 +174,16 @@ class Gang:
                 sweep=self._marked(node), folder=self._folder(rank), files=self._order.files
             )
         try:
-            self._wait_past(NodeState.READY, CONNECT_LIMIT_S, self.nodes)
+            self._wait_past(NodeState.READY, self.nodes)
         finally:
             for node in self.nodes:
                 self._tell(node)
         return all(node.state is NodeState.PREPARED for node in self.nodes)
 
-    def _wait_past(self, state: NodeState, limit_s: float, nodes: Sequence[RemoteNode]) -> None:
-        self.listen(limit_s, until=self._all_past(state, nodes))
+    def _wait_past(self, state: NodeState, nodes: Sequence[RemoteNode]) -> None:
+        self.listen(CONNECT_LIMIT_S, until=_all_past(state, nodes))
         for node in nodes:
-            node.check_past(state, limit_s)
-
-    @staticmethod
-    def _all_past(state: NodeState, nodes: Sequence[RemoteNode]) -> Callable[[], bool]:
-        return lambda: all(node.is_past(state) for node in nodes)
+            node.check_past(state, CONNECT_LIMIT_S)
 
     def _wait_for(self, why: str) -> None:
         """Tell once why the run has to wait, and raise when it has waited for too long."""
@@ -294,8 +289,11 @@ class Gang:
         finally:
             for node in self.nodes:
                 node.end_orders()
-            limit_s = remains.REPORT_LIMIT_S
-            self.listen(limit_s, until=_all_gone(self.nodes), patient=True)
+            self.listen(
+                remains.REPORT_LIMIT_S,
+                until=_all_past(NodeState.CLEANED_UP, self.nodes),
+                patient=True,
+            )
             self._over.set()
             self._pulse.join()
             for node in self.nodes:
@@ -320,7 +318,7 @@ class Gang:
         for wave in waves:
             for node in wave:
                 node.order("end")
-            are_gone = _all_gone(wave)
+            are_gone = _all_past(NodeState.CLEANED_UP, wave)
             self.listen(
                 deadline - time.monotonic(),
                 until=lambda are_gone=are_gone: len(self._signals) > 1 or are_gone(),  # type: ignore[misc]
@@ -356,8 +354,9 @@ class Gang:
             self._problems.setdefault(problem, {})[node.node.host.name] = None
 
 
-def _all_gone(nodes: Sequence[RemoteNode]) -> Callable[[], bool]:
-    return lambda: all(node.is_gone for node in nodes)
+def _all_past(state: NodeState, nodes: Sequence[RemoteNode]) -> Callable[[], bool]:
+    """Give what says whether it is known what became of all nodes in a state."""
+    return lambda: all(node.is_past(state) for node in nodes)
 
 
 def _problems_of_sweep(node: RemoteNode, output: bytes | None, reason: str) -> list[str]:

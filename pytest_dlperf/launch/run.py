@@ -21,7 +21,7 @@ from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch import remote_node
 from pytest_dlperf.launch.gang import Gang, InterruptedRunError, RunOrder
 from pytest_dlperf.launch.launchers import Launcher
-from pytest_dlperf.launch.plan import Node, NodeCommand
+from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.record import (
     FirstStep,
     LaunchOutcome,
@@ -94,7 +94,7 @@ class _Run:
     def outcome(self) -> LaunchOutcome:
         started = time.monotonic()
         try:
-            self._gang.start(self._begin)
+            self._begin()
             started = time.monotonic()
             self._wait(started + self._order.time_limit_s)
         except BrokenError as error:
@@ -110,13 +110,13 @@ class _Run:
                 outcome = replace(outcome, error=outcome.error or problem)
         return outcome
 
-    def _begin(self, nodes: Sequence[Node]) -> Sequence[NodeCommand]:
-        """Plan what these nodes run, and keep it."""
-        commands = self._order.plan(nodes)
+    def _begin(self) -> None:
+        """Plan what the nodes run, write it down, and start it."""
+        commands = self._order.plan(self._gang.gather())
         if commands and (problem := self._record(commands, None)) is not None:
             raise BrokenError(problem)
         self._commands = commands
-        return commands
+        self._gang.start(commands)
 
     def _outcome(self, elapsed_s: float) -> LaunchOutcome:
         errors = [*self._stopped.problems(self._signals), *self._errors]
