@@ -219,8 +219,8 @@ class RemoteCall:
             self._input.write(sent)
             self._input.flush()
 
-    def is_over(self, limit_s: float) -> bool:
-        """Wait for its end, ``limit_s`` seconds from its start at most."""
+    def ends_within(self, limit_s: float) -> bool:
+        """Wait for its end, for so many seconds from its start; say whether it came."""
         left_s = self._started_at + limit_s - time.monotonic() if self._let_go_at is None else 0.0
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.0, left_s))
@@ -232,7 +232,7 @@ class RemoteCall:
         The limit, in seconds, counts from its start, so it is one for all that are waited for in
         turn. The reason ends with the last words of its errors.
         """
-        reason = "" if self.is_over(limit_s) else f"no answer for {limit_s:g} s"
+        reason = "" if self.ends_within(limit_s) else f"no answer for {limit_s:g} s"
         code = self._process.poll()
         self._end()
         self._output.seek(0)
@@ -283,10 +283,10 @@ def ask_hosts(  # noqa: PLR0913 - what is asked, and for how long, by name
     try:
         for host, order in orders.items():
             calls.append(RemoteCall(launcher, host, source, order))
-        if missing := [call.host.name for call in calls if not call.is_over(SILENCE_S)]:
+        if missing := [call.host.name for call in calls if not call.ends_within(SILENCE_S)]:
             late(missing)
         for call in calls:
-            call.is_over(limit_s)
+            call.ends_within(limit_s)
     finally:
         # All at once: each may take a moment until it is gone.
         for call in calls:
