@@ -35,29 +35,15 @@ WHY_MISSING: Final = {
 """Why a case may have no value of a field."""
 _OF_EVERY_CASE: Final = ("framework", "model", "nodes", "devices_per_node", "world_size")
 _OF_STEPS: Final = ("warmup_steps", "measured_steps", "steps")
-_TEXTS: Final = ("framework", "model", "options", "precision")
-
+_OF_NODES: Final = (
+    *("node_address", "node_addresses", "node_endpoints", "master_address", "master_endpoint"),
+    *("host_slots", "device_ids", "run_directory", "scratch_directory", "system_directory"),
+)
+_NUMBERS_OF_NODES: Final = ("node_rank", "node_port", "master_port", "first_port", "run")
+_TEXTS: Final = ("python", "framework", "model", "options", "precision", *_OF_NODES)
 FIELDS: Final[Mapping[str, type]] = {
-    "python": str,
-    **{name: str if name in _TEXTS else int for name in _CASE_FIELDS},
-    "node_rank": int,
-    "node_address": str,
-    "node_addresses": str,
-    "node_port": int,
-    "node_endpoints": str,
-    "master_address": str,
-    "master_port": int,
-    "master_endpoint": str,
-    "first_port": int,
-    "host_slots": str,
-    "device_ids": str,
-    "warmup_steps": int,
-    "measured_steps": int,
-    "steps": int,
-    "run": int,
-    "run_directory": str,
-    "scratch_directory": str,
-    "system_directory": str,
+    name: str if name in _TEXTS else int
+    for name in ("python", *_CASE_FIELDS, *_OF_STEPS, *_NUMBERS_OF_NODES, *_OF_NODES)
 }
 """What may stand between braces in a launch entry: text, or a number that can be reckoned with.
 
