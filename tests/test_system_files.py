@@ -303,7 +303,7 @@ launch:
 )  # fmt: skip
 def test_what_a_case_has_no_value_of_is_told(tmp_path, text, argument, expected):
     mistake = mistakes(tmp_path, f"{text}launch: {{command: [train, '--a={argument}']}}\n")[0]
-    assert f"$.launch.command: uses {argument}, and {expected}" in mistake
+    assert f"$.launch.command[1]: uses {argument}, and {expected}" in mistake
 
 
 def test_a_launch_is_read(tmp_path):
