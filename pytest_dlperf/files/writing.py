@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -15,11 +14,6 @@ OWN_FOLDER: Final = ".dlperf"
 """Holds the logs of sessions, and the history."""
 SCHEMA_FOLDER: Final = ".schema"
 """Holds the schemas that editors read, beside the folders of the clusters."""
-
-_UNFINISHED: Final = ".dlperf-new-"
-_HOUR_S: Final = 3600
-"""A file that takes so long is written by nobody."""
-_cleaned_up: Final[set[Path]] = set()
 
 
 def open_regular(path: str, flags: int) -> int:
@@ -100,8 +94,7 @@ def write_whole(
             # The folder would allow it, but the file is protected.
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     make_folder(path.parent)
-    _remove_unfinished(path.parent)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=_UNFINISHED)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".dlperf-new-")
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -123,14 +116,3 @@ def _mode_for(path: Path) -> int:
     umask = os.umask(0)
     os.umask(umask)
     return 0o666 & ~umask
-
-
-def _remove_unfinished(folder: Path) -> None:
-    """Remove what processes left that were killed while they wrote, once for each folder."""
-    if folder in _cleaned_up:
-        return
-    _cleaned_up.add(folder)
-    for file in folder.glob(f"{_UNFINISHED}*"):
-        with suppress(OSError):
-            if time.time() - file.lstat().st_mtime > _HOUR_S:
-                file.unlink()
