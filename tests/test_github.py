@@ -116,21 +116,22 @@ def test_a_session_without_tests_of_ours_leaves_the_summary_alone(suite, summary
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("there", [0, 300_000, 990_000])
-def test_the_summary_stays_within_what_github_shows(tmp_path, there):
-    file = tmp_path / "summary.md"
-    file.write_bytes(b"x" * there)
+def test_the_summary_stays_within_what_github_shows(tmp_path):
     cases = [
         make.unmeasured_case(f"paddle-resnet50-fp32-b{n}-1n1g", Verdict.FAILED, "long " * 190)
-        for n in range(1, 3000)
+        for n in range(1, 1300)
     ]
+    session = session_report(make.session(*cases))
+    for there in (0, 300_000, 990_000):
+        file = tmp_path / f"{there}.md"
+        file.write_bytes(b"x" * there)
 
-    assert append_summary(file, session_report(make.session(*cases)))
+        assert append_summary(file, session)
 
-    text = file.read_text(encoding="utf-8")
-    assert 900_000 < len(text.encode()) < MIB
-    assert "**There is no room here for the whole page: " in text
-    assert text.endswith("\n")
+        text = file.read_text(encoding="utf-8")
+        assert 900_000 < len(text.encode()) < MIB
+        assert "**There is no room here for the whole page: " in text
+        assert text.endswith("\n")
 
 
 ONE_CASE = session_report(make.session(make.measured_case(CASE, 9348.0)))
