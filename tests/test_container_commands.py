@@ -60,7 +60,7 @@ def test_podman_runs_as_the_user_with_the_leased_devices_and_values_out_of_sight
     )  # fmt: skip
     assert command.environment == COMMAND.environment
     assert (command.working_directory, command.container) == (None, "pytest-dlperf-abc-0")
-    assert command.at_end == (("podman", "rm", "--force", "--ignore", "pytest-dlperf-abc-0"),)
+    assert command.at_end == ("podman", "rm", "--force", "--ignore", "pytest-dlperf-abc-0")
 
 
 def test_docker_runs_as_the_user_whose_daemon_is_root():
@@ -70,7 +70,7 @@ def test_docker_runs_as_the_user_whose_daemon_is_root():
         "--ulimit=memlock=-1", "--env=HOME=/tmp",
     )  # fmt: skip
     assert '--gpus="device=2,3"' in command.arguments
-    assert command.at_end == (("docker", "rm", "--force", "pytest-dlperf-abc-0"),)
+    assert command.at_end == ("docker", "rm", "--force", "pytest-dlperf-abc-0")
 
 
 def test_apptainer_has_the_environment_where_the_image_has_its_own_and_leaves_nothing():

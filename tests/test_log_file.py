@@ -166,4 +166,4 @@ def test_a_mistake_in_the_file_s_name_is_told_with_its_line(tmp_path):
         load_systems([file], BUILTIN_FORMATS)
     [problem] = caught.value.diagnostics
     assert str(problem).startswith(f"{file}:6: $.log.file: ")
-    assert "{scratch_directory}" in str(problem)
+    assert "scratch_directory" in str(problem)

@@ -181,7 +181,7 @@ def test_what_is_left_is_ended_by_a_sweep_that_nobody_waits_for(tmp_path, hidden
             "marker": run.marker,
             "sweep": run.marker,
             "folder": str(run.folder),
-            "at_end": [["touch", str(tmp_path / "at_end")]],
+            "at_end": ["touch", str(tmp_path / "at_end")],
             "environment": {},
         }
         done = subprocess.run(
@@ -289,23 +289,15 @@ def command(folder, *arguments, at_end):
     )
 
 
-def test_commands_are_run_at_the_end_when_nothing_else_is_left(tmp_path):
-    at_end = f'pgrep -f {tmp_path}/[p]rogram; echo "$NAMED" $DLPERF_RUN_ID'
+def test_a_command_is_run_at_the_end_when_nothing_else_is_left(tmp_path):
+    looks = f'pgrep -f {tmp_path}/[p]rogram; echo "$NAMED" $DLPERF_RUN_ID'
+    at_end = ("sh", "-c", f"({looks}) > {tmp_path}/out; no-such-program")
     program = f"(exec -a {tmp_path}/program sleep 600) & sleep 0.2"
-    outcome = run_commands(
-        [
-            command(
-                tmp_path,
-                "bash",
-                "-c",
-                program,
-                at_end=(("sh", "-c", f"({at_end}) > {tmp_path}/out"), ("no-such-program",)),
-            )
-        ],
-        time_limit_s=LONG_S,
-    )
+    node = command(tmp_path, "bash", "-c", program, at_end=at_end)
+    outcome = run_commands([node], time_limit_s=LONG_S)
     assert (tmp_path / "out").read_text() == "a name\n"
-    assert "no-such-program: No such file or directory" in str(outcome.error)
+    assert "exit status 127: " in str(outcome.error)
+    assert "not found" in str(outcome.error)
 
 
 class Vanishing(Launcher):

@@ -239,7 +239,7 @@ def contained(  # noqa: PLR0913 - what of a node's files the container sees, by 
         working_directory=None,
         log_file=log_file,
         container=name,
-        at_end=((*engine.end, name),) if engine.end else (),
+        at_end=(*engine.end, name) if engine.end else (),
     )
 
 

@@ -68,8 +68,8 @@ class NodeCommand(Struct, frozen=True, kw_only=True):
     that are put in front of what ``PYTHONPATH`` names. The node's output, errors
     included, goes to ``log``, and with it the lines of ``log_file``, as the program names it; with
     ``log_file_whole`` in one piece when the program has ended.
-    ``container`` names what it runs in. The commands of ``at_end`` are run on the node when all
-    that the program has started is gone.
+    ``container`` names what it runs in. The command ``at_end`` is run on the node when all that
+    the program has started is gone.
     """
 
     node_rank: int
@@ -81,7 +81,7 @@ class NodeCommand(Struct, frozen=True, kw_only=True):
     working_directory: str | None
     log_file: str | None = None
     log_file_whole: bool = False
-    at_end: tuple[tuple[str, ...], ...] = ()
+    at_end: tuple[str, ...] = ()
     container: str | None = None
     log: Path
 

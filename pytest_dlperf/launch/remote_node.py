@@ -183,7 +183,7 @@ class RemoteNode:
             log_file_whole=command.log_file_whole,
             needs_folder=folder is not None,
             grace_s=TERMINATION_GRACE_S,
-            at_end=[[*map(_as_text, each)] for each in command.at_end],
+            at_end=[*map(_as_text, command.at_end)],
         )
 
     def sweep_order(self, sweep: str, folder: str) -> bytes:
@@ -196,7 +196,7 @@ class RemoteNode:
             "marker": self.marker,
             "sweep": sweep,
             "folder": _as_text(folder),
-            "at_end": [[*map(_as_text, each)] for each in command.at_end] if command else [],
+            "at_end": [*map(_as_text, command.at_end)] if command else [],
             "environment": _as_texts(command.environment) if command else {},
         }
         return f"{json.dumps(order)}\n".encode("ascii")

@@ -31,7 +31,7 @@ from pytest_dlperf.node.processes import (
 )
 
 AT_END_LIMIT_S = 5.0
-"""What is run at the end may take so long, all of it at once."""
+"""What is run at the end may take so long."""
 REPORT_LIMIT_S = KILL_LIMIT_S + AT_END_LIMIT_S + 4.0
 """Time from an order to kill a run to the report of what is left, whatever is stuck."""
 
@@ -55,7 +55,7 @@ def end_processes(
 ) -> "list[int]":
     """Kill what looks find of a run, then what has its mark, and run what is for the end.
 
-    ``run`` says what the markers ``sweep`` begin with, and which commands are run ``at_end`` in
+    ``run`` says what the markers ``sweep`` begin with, and which command is run ``at_end`` in
     which ``environment``. Gives what is left. Meanwhile ``pause`` is called to wait for seconds.
     """
     deadline = time.monotonic() + KILL_LIMIT_S
@@ -64,7 +64,8 @@ def end_processes(
     for look in (*looks, lambda: marked(run["sweep"])):
         limit_s = max(deadline - time.monotonic(), _MIN_LIMIT_S)
         left.update(end_all(look, limit_s, pause))
-    _run_at_end(run["at_end"], run["environment"], pause)
+    if run["at_end"]:
+        _run_at_end(run["at_end"], run["environment"], pause)
     return sorted(left)
 
 
@@ -77,39 +78,33 @@ def remove_files(run: "dict[str, Any]") -> None:
 
 
 def _run_at_end(
-    commands: "Sequence[list[str]]",
-    added: "Mapping[str, str]",
-    pause: "Callable[[float], object]",
+    command: "list[str]", added: "Mapping[str, str]", pause: "Callable[[float], object]"
 ) -> None:
-    """Run all commands at once, and report what went wrong."""
+    """Run the command that a run has for its end, and report what went wrong."""
     environment = dict(os.environb)
     environment.update({as_bytes(k): as_bytes(v) for k, v in added.items()})
-    started = []
-    for command in commands:
-        try:
-            process = subprocess.Popen(  # noqa: S603 - it is what the order says
-                [as_bytes(argument) for argument in command],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            report(at_end=f"{command[0]}: {os.strerror(error.errno or 0)}")
-        else:
-            started.append((" ".join(command), process))
+    try:
+        process = subprocess.Popen(  # noqa: S603 - it is what the order says
+            [as_bytes(argument) for argument in command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        report(at_end=f"{command[0]}: {os.strerror(error.errno or 0)}")
+        return
     deadline = time.monotonic() + AT_END_LIMIT_S
-    for line, process in started:
-        while process.poll() is None and time.monotonic() < deadline:
-            pause(POLL_S)
-        if process.poll() is None:
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            report(at_end=f"{line}: not done after {AT_END_LIMIT_S:g} s")
-        elif process.returncode:
-            words = _last_words(process)
-            report(at_end=f"{line}: exit status {process.returncode}{words}")
+    while process.poll() is None and time.monotonic() < deadline:
+        pause(POLL_S)
+    if process.poll() is None:
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        report(at_end=f"{' '.join(command)}: not done after {AT_END_LIMIT_S:g} s")
+    elif process.returncode:
+        words = _last_words(process)
+        report(at_end=f"{' '.join(command)}: exit status {process.returncode}{words}")
 
 
 def sweep_orphans(pause: "Callable[[float], object]" = time.sleep) -> "tuple[list[int], list[int]]":

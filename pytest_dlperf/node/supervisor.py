@@ -281,8 +281,8 @@ class Supervisor:
         ``environment`` is added to the supervisor's own, but for names that match ``without``. It
         runs in ``folder``, or where the supervisor does if that is neither there nor needed. The
         lines of its ``log_file`` are passed on with its output, or all of it when the program has
-        ended (``log_file_whole``). The commands of ``at_end`` are run,
-        in the same environment, when all that it has started is gone.
+        ended (``log_file_whole``). The command ``at_end`` is run, in the
+        same environment, when all that it has started is gone.
         """
         self._grace_s = order["grace_s"]
         added = order["environment"]
