@@ -125,7 +125,6 @@ def run(
         watch=watch,
     )
     outcome = run_on_hosts(launcher, order)
-    watch.close()
     if not outcome.succeeded:
         raise RuntimeError(f"{len(hosts)} nodes: {outcome.stopped}, {outcome.error}")
     return watch

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_dlperf.formats.documents import CsvTable, JsonTree
+from pytest_dlperf.formats.keyed import CsvKeys, JsonKeys
 
 BOM = "\ufeff"
 
@@ -14,8 +14,8 @@ def read(tree, text):
     return [value.decode() for value in values], [one.problem for one in found if one.problem]
 
 
-BW = JsonTree(keys={"value": "bw"})
-SUM = JsonTree(keys={"value": "bw"}, where={"op": "sum"})
+BW = JsonKeys(keys={"value": "bw"})
+SUM = JsonKeys(keys={"value": "bw"}, where={"op": "sum"})
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_key_that_is_there_twice_with_two_values_is_told():
     assert read(BW, '{"bw": 1, "bw": 2}') == ([], ["bw is there twice"])
     _, [why] = read(BW, '{"bw": {"at": 1, "at": 2}}')
     assert "there twice" in why
-    inner = JsonTree(keys={"value": "run.bw"})
+    inner = JsonKeys(keys={"value": "run.bw"})
     assert read(inner, '{"run": {"bw": 1}, "run": {"bw": 2}}\n{"run": {"bw": 3}}')[0] == ["3"]
     # Another key's fault is none of this one.
     assert read(BW, '{"n": 1, "n": 2, "bw": 3}') == (["3"], [])
@@ -69,7 +69,7 @@ def test_a_document_that_is_looked_for_has_to_have_the_key():
     assert "has no 'bw', but op, gb" in problem
 
 
-TABLE = CsvTable(keys={"value": "bw", "size": "size"})
+TABLE = CsvKeys(keys={"value": "bw", "size": "size"})
 
 
 @pytest.mark.parametrize(

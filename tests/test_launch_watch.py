@@ -115,16 +115,12 @@ class Watched:
 
 @pytest.fixture
 def watched(tmp_path, monkeypatch):
-    made = []
-
     def make_one(*arguments, **options):
-        made.append(Watched(tmp_path, *arguments, **options))
-        monkeypatch.setattr(watch, "free_bytes", made[-1].free_bytes)
-        return made[-1]
+        made = Watched(tmp_path, *arguments, **options)
+        monkeypatch.setattr(watch, "free_bytes", made.free_bytes)
+        return made
 
-    yield make_one
-    for each in made:
-        each.watch.close()
+    return make_one
 
 
 def test_a_run_is_complete_with_the_last_step_that_counts(watched):

@@ -155,21 +155,6 @@ def test_a_step_that_one_rank_did_not_print(tmp_path):
     assert run.reason.endswith("(line 185)")
 
 
-def test_more_devices_named_than_declared(tmp_path):
-    log = make.pytorch_imagenet([[0.5] * 150] * 2)
-    run = make.measured(tmp_path, log, "pytorch_imagenet", of=make.case("1n1g"))
-    assert refused(run) == (
-        "the log names more than 1 device(s); the case framework-model-fp32-b128-1n1g "
-        "has 1 per node (line 2)"
-    )
-
-
-def test_fewer_devices_named_than_declared(tmp_path):
-    log = make.pytorch_imagenet([[0.5] * 150] * 2).replace("GPU: 1", "GPU: 0")
-    run = make.measured(tmp_path, log, "pytorch_imagenet", of=make.case("1n2g"))
-    assert "names 1 device(s); the case framework-model-fp32-b128-1n2g has 2" in refused(run)
-
-
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_log_whose_head_is_missing(tmp_path, name):
     lines = PLAIN[name]([0.5] * 150).splitlines(keepends=True)

@@ -337,7 +337,6 @@ def test_a_growing_log_is_broken_with_its_first_step(tmp_path):
     # Without a step, it may be another trainer's.
     assert [*states, reading.state] == [LogState.GROWING, LogState.BROKEN]
     assert reading.reason.startswith("the log says batch_size 64; ")
-    reading.close()
 
 
 MXNET = (

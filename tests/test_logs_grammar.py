@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from log_makers import case, measured
 
-from pytest_dlperf.formats.keyed import JsonRecord
+from pytest_dlperf.formats.keyed import JsonKeys
 from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.formats.printed import stamp_of
 from pytest_dlperf.model.case import Case
@@ -301,9 +301,9 @@ def test_csv_by_column(tmp_path, delimiter, buffer_size):
 def test_a_log_without_records_says_what_was_looked_for(tmp_path):
     keyed = custom_format("x", json={"step": "step", "seconds": "time"}, where={"kind": "train"})
     said = reason(run(tmp_path, '{"step": 1, "time": 2, "kind": "test"}\n', keyed))
-    assert "a JSON object with step, time, kind = train" in said
+    assert "JSON with step, time, kind = train" in said
     columns = custom_format("x", csv={"step": "step", "seconds": "time"})
-    assert "a CSV row below a line with step, time" in reason(run(tmp_path, "a,b\n1,2\n", columns))
+    assert "CSV with step, time" in reason(run(tmp_path, "a,b\n1,2\n", columns))
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_a_key_leads_to_what_json_and_python_read(of_step, front, in_python):
     """Whatever else there is, in both spellings."""
     whole = {**of_step, "perf": [of_step, {"seconds": 0.5}], "step": {"now": 7}}
     text = repr(whole) if in_python else json.dumps(whole)
-    record = JsonRecord(keys={"step": "step.now", "seconds": "perf.1.seconds"})
+    record = JsonKeys(keys={"step": "step.now", "seconds": "perf.1.seconds"})
     found = [(one["step"], one["seconds"]) for one in record.finditer(f"{front}{text}".encode())]
     assert (b"7", b"0.5") in found
 

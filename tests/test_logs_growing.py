@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import ClassVar
 
 import log_makers as make
 import pytest
@@ -14,8 +13,7 @@ from test_logs_properties import LOGS, ONE, PLSC_WINDOW, TWO, WINDOW, buffer_siz
 
 from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs import throughput
-from pytest_dlperf.logs.lines import LONGEST_LINE, LogFile
+from pytest_dlperf.logs.lines import LONGEST_LINE
 from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.logs.tracks import LOOK_AHEAD
 from pytest_dlperf.model.case import Case
@@ -37,8 +35,6 @@ EACH = [
 class Growing:
     """A log on its way, and the reading that follows it."""
 
-    made: ClassVar[list[Growing]] = []
-
     def __init__(self, path, log, estimator, buffer_size=1 << 18):
         self.log_format, _, self.case, self.window = log
         self.path = path
@@ -52,7 +48,6 @@ class Growing:
             estimator=estimator,
             buffer_size=buffer_size,
         )
-        self.made.append(self)
 
     def grow(self, content):
         with self.path.open("ab") as file:
@@ -70,13 +65,6 @@ class Growing:
             window=self.window,
             estimator=self.estimator,
         ).finish(limit)
-
-
-@pytest.fixture(autouse=True)
-def _closed_in_the_end():
-    yield
-    while Growing.made:
-        Growing.made.pop().reading.close()
 
 
 def of_format(
@@ -272,17 +260,6 @@ def test_less_than_has_been_read_may_count(tmp_path):
     assert run == growing.measured(limit)
 
 
-def test_a_reading_that_was_closed_reads_no_more_but_still_measures(tmp_path):
-    growing = of_format(tmp_path, "dllogger")
-    growing.grow(make.dllogger([0.5] * 9))
-    position = growing.reading.position
-    growing.reading.close()
-    growing.path.write_text(make.dllogger([0.5] * 30))
-    assert growing.reading.advance()
-    assert growing.reading.position == position
-    assert growing.reading.finish() == growing.measured()
-
-
 def test_a_bound_is_kept_and_told(tmp_path):
     growing = of_format(tmp_path, "dllogger")
     growing.path.write_text(make.dllogger([0.5] * 9))
@@ -377,25 +354,3 @@ def test_a_log_that_prints_seldom_needs_as_many_lines_as_are_published(tmp_path)
     growing.grow(make.paddle_resnet([0.3] * 50, interval=10))
     assert growing.reading.steps.window == 101
     assert growing.reading.steps.furthest == 41
-
-
-def test_a_log_to_which_nothing_has_come_is_left_alone(tmp_path, monkeypatch):
-    """Of a thousand nodes most print nothing; also a log that was empty is opened again later."""
-    opened = []
-    monkeypatch.setattr(
-        throughput,
-        "LogFile",
-        lambda path: opened.append(path) or LogFile(path),
-    )
-    _, text, *_ = LOGS[0]
-    silent, growing = (Growing(tmp_path / name, LOGS[0], Estimator.STEADY) for name in "ab")
-    silent.grow("")
-    growing.grow(text[: len(text) // 2])
-    before = list(opened)
-    for _ in range(3):
-        assert silent.reading.advance()
-        assert growing.reading.advance()
-    assert opened == before == [silent.path, growing.path]
-    for each in (silent, growing):
-        each.grow(text[each.reading.position :])
-        assert each.reading.finish() == each.measured()

@@ -301,7 +301,6 @@ def test_a_run_is_complete_with_the_log_that_counts(nodes, node):
     assert logs.run_logs.state is LogState.COMPLETE
     assert logs.run_logs.steps.slowest == 12
     assert logs.run_logs.first_step == 1
-    logs.run_logs.close()
 
 
 pieces = st.lists(st.sampled_from([500, 520, 900, "x\n", "step 3 took 5 ms\n", "\r"]), max_size=14)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.printed import BrokenContractError
 from pytest_dlperf.logs.clock import Clock, StampKind, parse
 from pytest_dlperf.logs.lines import LONGEST_LINE, LogFile, blocks, line_number
 

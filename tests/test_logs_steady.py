@@ -240,37 +240,6 @@ def test_stamps_of_some_steps_are_enough(tmp_path, interval):
 
 
 STAMPED = r"(?P<timestamp>[\d.]+) rank (?P<rank>\d+) step (?P<step>\d+) "
-EVERY_TWENTIETH = {
-    "stamps": STAMPED.replace("?P<rank>", "?:"),
-    "stamps of ranks": STAMPED,
-    "stamps of ranks without a name": STAMPED.replace("?P<rank>", "?:"),
-    "speeds": r"step (?P<step>\d+) speed (?P<samples_per_second>[\d.]+)",
-}
-
-
-@pytest.mark.parametrize("buffer_size", [64, 1 << 18])
-@pytest.mark.parametrize("name", EVERY_TWENTIETH)
-def test_steps_from_0_on_of_which_every_twentieth_is_printed(tmp_path, name, buffer_size):
-    """Steps 1 to 40 take 1 s, those to 140 half of it; 21 to 140 are measured, 20 s and 50 s."""
-    ranks = 2 if "ranks" in name else 1
-    ends = [min(k, 40) + max(k - 40, 0) / 2 for k in range(201)]
-    log = "".join(
-        f"{ends[k]} rank {rank} step {k - 1} speed {20 * 128 / (ends[k] - ends[k - 20])}\n"
-        for k in range(20, 201, 20)
-        for rank in range(ranks)
-    )
-    run = make.measured(
-        tmp_path,
-        log,
-        custom_format("mine", record=EVERY_TWENTIETH[name], ranks="local" if ranks > 1 else "one"),
-        of=make.case(f"1n{ranks}g"),
-        window=Window(warmup_steps=20, measured_steps=120),
-        buffer_size=buffer_size,
-    )
-    assert run.status is RunStatus.OK, run.reason
-    assert run.metrics["throughput"] == pytest.approx(ranks * 128 * 120 / 70)
-
-
 STAMPED_IN_EPOCHS = (
     r"(?P<timestamp>[\d.]+) rank (?P<rank>\d+) epoch (?P<epoch>\d+) step (?P<step>\d+)"
 )

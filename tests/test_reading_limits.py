@@ -93,7 +93,6 @@ def test_a_signal_during_a_look_ends_the_run_at_once(log):
         pytest.raises(KeyboardInterrupt),
     ):
         run_on_hosts(LocalLauncher(), order)
-    order.watch.close()
     record = (log.parent / "run_1" / "command.json").read_text(encoding="utf-8")
     assert "SIGINT" in record
 

@@ -7,7 +7,7 @@ import pytest
 from pytest_dlperf.config.launch_keys import Devices, StartOn, VariableKind
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.files.yamlfile import YamlError
-from pytest_dlperf.formats.keyed import JsonRecord
+from pytest_dlperf.formats.keyed import JsonKeys
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.work import Covers, StepsIn, Timing
 
@@ -409,7 +409,7 @@ def test_mistakes_of_a_format(tmp_path, given, key, said):
 def test_the_words_of_a_format(tmp_path):
     by_key = "{json: {step: a.b, seconds: c}, where: {kind: train, n: 1}, covers: since_last}"
     found = load(tmp_path, FORMAT.format(by_key)).log_format
-    assert isinstance(found.record, JsonRecord)
+    assert isinstance(found.record, JsonKeys)
     assert found.name == "paddle-resnet50"
     assert found.record.keys == {"step": "a.b", "seconds": "c"}
     assert found.record.where == {"kind": "train", "n": "1"}

@@ -13,9 +13,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.formats.documents import ANY, BY_KEY, CsvTable, JsonTree
 from pytest_dlperf.formats.expressions import Expression, compiled, may_be
-from pytest_dlperf.formats.keyed import AnyMatch
+from pytest_dlperf.formats.keyed import ANY, BY_KEY, AnyMatch, CsvKeys, JsonKeys
 from pytest_dlperf.formats.log_format import WhichNode
 from pytest_dlperf.model.metric import MEMBER, Metric
 
@@ -74,7 +73,7 @@ class DeclaredMetric(Struct, frozen=True, kw_only=True):
     metric: Metric
     record: Expression
     """What its lines look like; of one with ``by_key``, only what is looked for in words."""
-    by_key: JsonTree | CsvTable | None = None
+    by_key: JsonKeys | CsvKeys | None = None
     """Where JSON or CSV has its numbers, if they are not found by lines."""
     printed_in: str
     """The unit of the printed numbers, where they do not say it themselves."""
@@ -216,15 +215,15 @@ def declared_metric(  # noqa: PLR0913 - as a system file says it, by name
 
 def _by_key(
     json: Mapping[str, str] | None, csv: Mapping[str, str] | None, where: Mapping[str, str]
-) -> JsonTree | CsvTable | None:
+) -> JsonKeys | CsvKeys | None:
     if csv is not None:
-        return CsvTable(keys=csv, where=where)
+        return CsvKeys(keys=csv, where=where)
     if json is None:
         return None
     names = {group for group in json if group not in _FIXED_GROUPS and _VALUE not in group}
     values = [path for group, path in json.items() if group.startswith(_VALUE)]
     is_wild = any(ANY in path.split(".") for path in values)
-    return JsonTree(keys={**json, BY_KEY: ANY} if is_wild and not names else json, where=where)
+    return JsonKeys(keys={**json, BY_KEY: ANY} if is_wild and not names else json, where=where)
 
 
 def _shows_nan(record: str | None, group: str) -> bool:

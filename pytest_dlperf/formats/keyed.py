@@ -1,7 +1,9 @@
 """Records that are read by key instead of by an expression: JSON objects, and rows of CSV.
 
-Objects may be written as Python writes a dictionary, and stand behind other text of their line.
-Only the values that are wanted are looked at, as they are printed: a stamp keeps its digits.
+On the lines of a log, objects may be written as Python writes a dictionary, and stand behind other
+text. What a program has written as a whole may be documents of many lines: there, what is cut off,
+or there twice, is told, since the number before it may be an old one. Numbers are left as they are
+printed: a stamp keeps its digits.
 """
 
 from __future__ import annotations
@@ -11,21 +13,31 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-ANY: Final = "*"
-"""What ``where`` says of a key that only has to be there."""
-ABSENT: Final = object()
-"""What stands where a path leads nowhere."""
+from pytest_dlperf.formats.printed import printed_number
 
+ANY: Final = "*"
+"""What ``where`` says of a key that only has to be there; in a path, each key or item in turn."""
+BY_KEY: Final = "name"
+"""The group that ``*`` fills where no other group names."""
+VALUE: Final = "value"
+
+_ABSENT: Final = object()
+_TWICE: Final = object()
+"""What stands where a path leads nowhere, and where a key is there twice with other values."""
 _LONGEST_LINE: Final = 64 * 1024
 _MAX_OBJECTS: Final = 100
 """How many begins of objects on a line are tried: each may go on to the line's end."""
 _MAX_DEPTH: Final = 50
 _DELIMITERS: Final = (",", ";", "\t")
-
+_NOTHING: Final = ("null", "None", "")
+_SHOWN: Final = 8
+_BYTE_ORDER_MARK: Final = "\xef\xbb\xbf"
+_BEGIN: Final = re.compile(rf"^(?:{_BYTE_ORDER_MARK})?(?P<document>[{{\[])", re.MULTILINE)
+_SURELY_JSON: Final = re.compile(r'\{\s*"|\[\s*[{\["]')
 _PART: Final = re.compile(
     r"(?P<mark>[{}\[\]():,])"
     r"|'(?P<single>[^'\\]*(?:\\.[^'\\]*)*)'"
@@ -36,10 +48,36 @@ _PART: Final = re.compile(
 )
 """A part of a dictionary of Python. What is bare is a number, a word or the call of a type."""
 _LISTS: Final = str.maketrans("()", "[]")
-_NOTHING: Final = ("null", "None", "")
 
 Path: TypeAlias = "tuple[str, ...]"
-_Span: TypeAlias = "tuple[int, int]"
+
+
+class Match(Struct, frozen=True):
+    """A record that was found by key: what its groups took, and where on its line it begins."""
+
+    groupindex: Mapping[str, int]
+    texts: Sequence[bytes | None]
+    begin: int = 0
+
+    def __getitem__(self, group: int | str) -> Any:
+        """Return what a group took; ``None`` where it took no part."""
+        number = self.groupindex[group] if isinstance(group, str) else group
+        return self.texts[number - 1]
+
+    def start(self) -> int:
+        """Return where the record begins."""
+        return self.begin
+
+
+AnyMatch: TypeAlias = "Match | re.Match[bytes]"
+
+
+class FoundRecord(NamedTuple):
+    """A record with numbers, the byte at which it begins, and what is wrong with it."""
+
+    match: Match
+    offset: int
+    problem: str | None = None
 
 
 class Keyed(Struct, frozen=True, kw_only=True, dict=True):
@@ -47,6 +85,8 @@ class Keyed(Struct, frozen=True, kw_only=True, dict=True):
 
     keys: Mapping[str, str]
     where: Mapping[str, str] = {}
+
+    kind = ""
 
     @cached_property
     def groupindex(self) -> Mapping[str, int]:
@@ -62,96 +102,120 @@ class Keyed(Struct, frozen=True, kw_only=True, dict=True):
     def pattern(self) -> str:
         """What is looked for, in words."""
         wanted = [*self.keys.values(), *(f"{key} = {text}" for key, text in self.where.items())]
-        return f"{self._kind} with {', '.join(wanted)}"
+        return f"{self.kind} with {', '.join(wanted)}"
 
-    @property
-    def _kind(self) -> str:
-        raise NotImplementedError
-
-    def _match(self, line: bytes, place: _Span, values: Mapping[str, str]) -> Match | None:
+    def _match(self, values: Mapping[str, str], begin: int = 0) -> Match | None:
         """Return the record that has these values, by key, if it is one; ``""`` is none."""
         for key, said in self.where.items():
-            if not values[key] or said not in (ANY, values[key]):
+            if not values[key] or said not in (ANY, _utf8(values[key])):
                 return None
         found = [values[key] for key in self.keys.values()]
-        texts = [text.encode(errors="replace") if text else None for text in found]
-        return Match(self, texts, line, place)
-
-
-class Match(Struct, frozen=True):
-    """A record that was found by key: what its groups took, its line and its place there."""
-
-    keyed: Keyed
-    texts: Sequence[bytes | None]
-    string: bytes = b""
-    place: _Span = (0, 0)
-
-    def __getitem__(self, group: int | str) -> bytes | Any:
-        number = self.keyed.groupindex[group] if isinstance(group, str) else group
-        return self.texts[number - 1] if number else self.string[slice(*self.place)]
-
-    def start(self, group: int | str = 0) -> int:
-        """Return where a group begins."""
-        return self.span(group)[0]
-
-    def end(self, group: int | str = 0) -> int:
-        """Return where a group ends."""
-        return self.span(group)[1]
-
-    def span(self, group: int | str = 0) -> _Span:
-        """Return where the record stands; of a group, where its value follows its key."""
-        text = self[group] if group else None
-        if text is None:
-            return self.place
-        name = group if isinstance(group, str) else [*self.keyed.keys][group - 1]
-        key = self.keyed.keys[name].rpartition(".")[2].encode()
-        value = rb"[\"']%b[\"']\s*:\s*[\"']?(%b)" % (re.escape(key), re.escape(text))
-        found = re.compile(value).search(self.string, self.place[0])
-        return self.place if found is None else found.span(1)
-
-
-AnyMatch: TypeAlias = "Match | re.Match[bytes]"
-
-
-class JsonRecord(Keyed, frozen=True):
-    """Objects of JSON, or dictionaries of Python; a dotted key leads into an object or a list."""
+        return Match(self.groupindex, [_bytes(text) if text else None for text in found], begin)
 
     @property
-    def _kind(self) -> str:
-        return "a JSON object"
+    def _none(self) -> Match:
+        """Stand for a record that cannot be read."""
+        return Match(self.groupindex, [b""] * len(self.keys))
+
+
+# ------------------------------------------------------------------------------------------- JSON
+
+
+class JsonKeys(Keyed, frozen=True):
+    """Objects of JSON, or dictionaries of Python; a dotted key leads into an object or a list."""
+
+    kind = "JSON"
 
     @cached_property
     def literal(self) -> bytes:
-        """A text that stands in each record."""
+        """A text that stands in each record of a line."""
         needed = [key for group, key in self.keys.items() if group not in {"epoch", "rank"}]
         parts = [part for key in (*needed, *self.where) for part in key.split(".")]
         return max((part.encode() for part in parts if not part.isdigit()), key=len, default=b"{")
-
-    def search(self, text: bytes, begin: int = 0, end: int | None = None) -> Match | None:
-        """Find the first record."""
-        return next(self.finditer(text[begin:end]), None)
 
     def finditer(self, text: bytes) -> Iterator[Match]:
         """Find all records of a line."""
         if len(text) > _LONGEST_LINE:
             return
-        line = text.decode("utf-8", "surrogateescape")
+        line = text.decode("latin-1")
         begin = line.find("{")
         for _ in range(_MAX_OBJECTS):
             if begin < 0:
                 return
             content, end = _object_at(line, begin)
             if content is not None:
-                place = _bytes_of(line[:begin]), _bytes_of(line[:end])
                 keys = (*self.keys.values(), *self.where)
-                values = {key: _text(value_at(content, tuple(key.split(".")))) for key in keys}
-                if (match := self._match(text, place, values)) is not None:
+                values = {key: _text(_value_at(content, _path(key))) for key in keys}
+                if (match := self._match(values, begin)) is not None:
                     yield match
             begin = line.find("{", end)
 
+    @property
+    def _first(self) -> Path:
+        return next(_path(key) for group, key in self.keys.items() if group.startswith(VALUE))
 
-_DECODER: Final = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str, strict=False)
-"""Leaves numbers as they are printed."""
+    def find(self, text: bytes) -> Iterator[FoundRecord]:
+        """Find the values of all documents; where one is missing or no number is a problem.
+
+        In a path, ``*`` is each key or item in turn.
+        """
+        cut: FoundRecord | None = None
+        for document, offset, why in _documents(text):
+            if document is _ABSENT:
+                cut = FoundRecord(self._none, offset, why) if "is cut off" in why else cut
+                continue
+            cut = None
+            said = {path: _text(_value_at(document, _path(path))) for path in self.where}
+            if all(_utf8(said[path]) == wanted for path, wanted in self.where.items()):
+                first = self._first
+                found = [self._record(document, wild, offset) for wild in _wild(document, first)]
+                if self.where and not found:
+                    found = [FoundRecord(self._none, offset, _missing(document, first))]
+                yield from found
+        if cut is not None:
+            yield cut
+
+    def why_nothing(self, text: bytes) -> str:
+        """Say what is there instead, where nothing was found."""
+        why = "nothing there is JSON"
+        for document, _, problem in _documents(text):
+            if document is not _ABSENT:
+                return _missing(document, self._first)
+            why = problem
+        return why
+
+    def _record(self, document: Any, wild: Path, offset: int) -> FoundRecord:
+        problem, texts = None, []
+        for group, key in self.keys.items():
+            path = _filled(_path(key), wild)
+            found = ".".join(wild) if group == BY_KEY and ANY in key else _value_at(document, path)
+            if not (_text(found) if not group.startswith(VALUE) else isinstance(found, _Number)):
+                problem = problem or f"{'.'.join(path)} is {_shown(found)}"
+            texts.append(_bytes(_text(found)))
+        return FoundRecord(Match(self.groupindex, texts), offset, problem)
+
+
+class _Number(str):
+    """A number as it is printed."""
+
+    __slots__ = ()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its keys; one that is there twice has no value unless both are equal."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        found[key] = _TWICE if key in found and found[key] != value else value
+    return found
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_float=_Number,
+    parse_int=_Number,
+    parse_constant=_Number,
+    strict=False,
+)
 
 
 def _object_at(line: str, begin: int) -> tuple[Any, int]:
@@ -177,15 +241,50 @@ def _object_at(line: str, begin: int) -> tuple[Any, int]:
     return None, begin + 1
 
 
-def value_at(document: Any, path: Path) -> Any:
+def _documents(text: bytes) -> Iterator[tuple[Any, int, str]]:
+    """Decode the JSON documents of a text, with their places; where one does not parse, say why.
+
+    A document begins where a line does and may go over many; lines beside it are passed over.
+    """
+    decoded, position = text.decode("latin-1"), 0
+    while (begun := _BEGIN.search(decoded, position)) is not None:
+        begin, position = begun.start("document"), begun.end()
+        document, why = _ABSENT, ""
+        try:
+            document, position = _DECODER.raw_decode(decoded, begin)
+        except json.JSONDecodeError as error:
+            why = _why_unread(decoded, begin, error)
+        except RecursionError:
+            why = "the JSON there is nested too deeply"
+        yield document, begin, why
+
+
+def _why_unread(text: str, begin: int, error: json.JSONDecodeError) -> str:
+    """Tell a document that ends too soon, with its line or the text, from a line of another kind.
+
+    A text in quotes without an end goes on to that of its line.
+    """
+    end = text.find("\n", begin) if "\n" in text[begin:] else len(text)
+    between = text[end : error.pos].strip() if error.pos >= end else text[error.pos :].strip()
+    is_at_end = not between or error.msg.startswith("Unterminated string")
+    is_cut = is_at_end and _SURELY_JSON.match(text, begin) is not None
+    what = "is cut off" if is_cut else "does not parse"
+    return f"the JSON there {what}: {error.msg} (line {error.lineno})"
+
+
+def _path(key: str) -> Path:
+    return tuple(key.encode().decode("latin-1").split("."))
+
+
+def _value_at(document: Any, path: Path) -> Any:
     """Return the value at a path of a document, or that there is none."""
     while path:
-        document, used = child_of(document, path)
+        document, used = _child_of(document, path)
         path = path[used:]
     return document
 
 
-def child_of(place: Any, path: Path) -> tuple[Any, int]:
+def _child_of(place: Any, path: Path) -> tuple[Any, int]:
     """Follow the first key of a path, or several that are one with dots; say how many."""
     if isinstance(place, dict):
         for used in range(1, len(path) + 1):
@@ -193,7 +292,26 @@ def child_of(place: Any, path: Path) -> tuple[Any, int]:
                 return place[key], used
     elif isinstance(place, list) and path[0].isdecimal() and int(path[0]) < len(place):
         return place[int(path[0])], 1
-    return ABSENT, 1
+    return _ABSENT, 1
+
+
+def _wild(document: Any, path: Path) -> Iterator[Path]:
+    """Find what each ``*`` of a path stands for; nothing where what is before it is missing."""
+    if ANY not in path:
+        if _value_at(document, path) is not _ABSENT:
+            yield ()
+        return
+    at = path.index(ANY)
+    place, rest = _value_at(document, path[:at]), path[at + 1 :]
+    keys = [*map(str, range(len(place)))] if isinstance(place, list) else []
+    for key in place if isinstance(place, dict) else keys:
+        inner = _wild(_value_at(place, (key,)), rest) if ANY in rest else iter([()])
+        yield from ((key, *more) for more in inner)
+
+
+def _filled(path: Path, wild: Path) -> Path:
+    left = iter(wild)
+    return tuple(next(left, ANY) if key == ANY else key for key in path)
 
 
 def _text(value: Any) -> str:
@@ -203,8 +321,35 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) and value not in _NOTHING else ""
 
 
-def _bytes_of(text: str) -> int:
-    return len(text.encode("utf-8", "surrogateescape"))
+def _utf8(text: str) -> str:
+    return _bytes(text).decode(errors="replace")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("latin-1", errors="replace")
+
+
+def _shown(value: Any) -> str:
+    if value in (_ABSENT, _TWICE):
+        return "not there" if value is _ABSENT else "there twice"
+    text = json.dumps(value, default=lambda _: "there twice")
+    return f"{text[:60]}, which is not a number"
+
+
+def _missing(document: Any, path: Path) -> str:
+    place, number = document, 0
+    while number < len(path):
+        inner, used = _child_of(place, path[number:])
+        if path[number] == ANY or inner is _ABSENT:
+            has = ", ".join(list(map(str, place))[:_SHOWN]) if isinstance(place, dict) else ""
+            has = has or f"a {type(place).__name__}"
+            before = ".".join(path[:number]) or "the document"
+            return f"{before} has no {path[number]!r}, but {has}"
+        place, number = inner, number + used
+    return "what 'where' says is not there"
+
+
+# -------------------------------------------------------------------------------------------- CSV
 
 
 class Header(Struct, frozen=True):
@@ -213,17 +358,17 @@ class Header(Struct, frozen=True):
     delimiter: str
     columns: tuple[str, ...]
 
-    def cells(self, text: bytes) -> list[str]:
-        """Return the cells of a row, which may be more or fewer than the columns."""
-        return _cells(text, self.delimiter)
 
-
-class CsvRecord(Keyed, frozen=True):
+class CsvKeys(Keyed, frozen=True):
     """Rows of CSV below a line that names the columns."""
 
-    @property
-    def _kind(self) -> str:
-        return "a CSV row below a line"
+    kind = "CSV"
+    literal = b""
+
+    def finditer(self, text: bytes) -> Iterator[Match]:
+        """Find nothing: what a row is, the line above says."""
+        del text
+        return iter(())
 
     def header(self, text: bytes) -> Header | None:
         """Return the columns that a line names, if those that are wanted are among them."""
@@ -231,18 +376,9 @@ class CsvRecord(Keyed, frozen=True):
         if len(text) > _LONGEST_LINE or not all(name.encode() in text for name in names):
             return None
         for delimiter in _DELIMITERS:
-            columns = tuple(_cells(text, delimiter))
+            columns = tuple(map(_utf8, _cells(text, delimiter)))
             if names <= {*columns}:
                 return Header(delimiter, columns)
-        return None
-
-    def search(self, text: bytes, begin: int = 0, end: int | None = None) -> Match | None:
-        """Find the first record of a text, below its header."""
-        header = None
-        for line in text[begin:end].splitlines():
-            if header is not None and (match := self.row(line, header)) is not None:
-                return match
-            header = self.header(line) or header
         return None
 
     def row(self, text: bytes, header: Header) -> Match | None:
@@ -253,18 +389,55 @@ class CsvRecord(Keyed, frozen=True):
         if len(cells) != len(header.columns):
             return None
         named = zip(header.columns, cells, strict=True)
-        values = {name: "" if cell in _NOTHING else cell for name, cell in named}
-        match = self._match(text, (0, len(text)), values)
+        match = self._match({name: "" if cell in _NOTHING else cell for name, cell in named})
         step = match["step"] if match is not None and "step" in self.keys else b"0"
         # Among other output there may be lines with as many delimiters.
         return match if step is not None and step.replace(b".", b"").isdigit() else None
 
+    def find(self, text: bytes) -> Iterator[FoundRecord]:
+        """Find the rows; one without a value, or with too many or few cells, has a problem."""
+        header: Header | None = None
+        end = 0
+        mark = _bytes(_BYTE_ORDER_MARK)
+        for line in text.replace(mark, b" " * len(mark)).splitlines(keepends=True):
+            begin, end = end, end + len(line)
+            bare = line.rstrip(b"\r\n")
+            if (named := self.header(bare)) is not None:
+                header = named
+            elif header is not None and (match := self.row(bare, header)) is not None:
+                empty = [key for group, key in self.keys.items() if match[group] is None]
+                yield FoundRecord(match, begin, f"{empty[0]!r} is empty" if empty else None)
+            elif header is not None:
+                problem = self._why_no_row(header, bare, has_end=bare != line)
+                if problem is not None:
+                    yield FoundRecord(self._none, begin, problem)
+
+    def _why_no_row(self, header: Header, line: bytes, *, has_end: bool) -> str | None:
+        """Say what is wrong with a row of too many or few cells; nothing of another line."""
+        columns, cells = header.columns, _cells(line, header.delimiter)
+        if len(cells) > len(columns):
+            keys = [key for group, key in self.keys.items() if group.startswith(VALUE)]
+            try:
+                for key in keys:
+                    printed_number(_bytes(cells[columns.index(key)]))
+            except ValueError:
+                return None
+        elif has_end or not 1 < len(cells) < len(columns):
+            return None
+        return f"a row has {len(cells)} cells, the line above it {len(columns)}"
+
+    def why_nothing(self, text: bytes) -> str:
+        """Say what is there instead, where nothing was found."""
+        del text
+        return f"no line names the columns {', '.join((*self.keys.values(), *self.where))}"
+
 
 def _cells(text: bytes, delimiter: str) -> list[str]:
     """Find the cells of a row, without the blanks around them; none of a broken row."""
-    line = text.decode("utf-8", "surrogateescape")
     try:
-        rows = csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True)
+        rows = csv.reader(
+            [text.decode("latin-1")], delimiter=delimiter, skipinitialspace=True, strict=True
+        )
         return [cell.strip() for cell in next(rows, [])]
     except csv.Error:
         return []

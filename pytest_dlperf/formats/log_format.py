@@ -19,7 +19,8 @@ from msgspec.structs import force_setattr, replace
 
 from pytest_dlperf.formats.expressions import Expression, compiled
 from pytest_dlperf.formats.facts import Fact, declared_facts
-from pytest_dlperf.formats.keyed import CsvRecord, JsonRecord
+from pytest_dlperf.formats.keyed import CsvKeys, JsonKeys
+from pytest_dlperf.formats.printed import BrokenContractError, amount, shown
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import TIMING_GROUPS, Covers, RateScope, StepsIn, TimeKind, Timing
 
@@ -118,12 +119,11 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     ``settling_steps`` shift the window of ``steady``: so many steps are left out before the
     warm-up begins, as the original benchmark did.
 
-    ``facts`` count wherever they stand. ``devices`` is a pattern whose distinct matches, anywhere
-    up to the last record needed, are the node's devices.
+    ``facts`` count wherever they stand.
     """
 
     name: str
-    record: Expression | JsonRecord | CsvRecord
+    record: Expression | JsonKeys | CsvKeys
     first_step: int | None
     ranks: Ranks
     rate_scope: RateScope = RateScope.GLOBAL
@@ -142,7 +142,6 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     facts: tuple[Fact, ...] = ()
     options: frozenset[str] = frozenset()
     """The options that cases of the system have: facts of others tell nothing of a case."""
-    devices: Expression | None = None
     published: Published | None = None
     timing: Timing = Timing.ARRIVAL
     """Always taken from the groups of ``record``."""
@@ -295,7 +294,7 @@ def _record(
     json: Mapping[str, str] | None,
     csv: Mapping[str, str] | None,
     where: Mapping[str, str],
-) -> Expression | JsonRecord | CsvRecord:
+) -> Expression | JsonKeys | CsvKeys:
     if [record, json, csv].count(None) != 2:  # noqa: PLR2004 - one of three
         raise ValueError("a record is one of 'record', 'json' and 'csv'")
     if record is not None:
@@ -303,8 +302,8 @@ def _record(
             raise ValueError("'where' is of 'json' and 'csv'; write the text into the expression")
         return compiled(record)
     if json is not None:
-        return JsonRecord(keys=dict(json), where=dict(where))
-    return CsvRecord(keys=dict(csv or {}), where=dict(where))
+        return JsonKeys(keys=dict(json), where=dict(where))
+    return CsvKeys(keys=dict(csv or {}), where=dict(where))
 
 
 NO_STEPS: Final = LogFormat(
@@ -314,3 +313,33 @@ NO_STEPS: Final = LogFormat(
     ranks=Ranks.ONE,
 )
 """That of a program without steps: nothing is a record."""
+
+
+def step_seconds(log_format: LogFormat, text: bytes, offset: int, case: Case) -> float:
+    """Read what a step took, in seconds: the duration of one, or by a speed."""
+    timing = log_format.timing
+    if timing.kind is TimeKind.RATE:
+        return case.global_batch / _samples_per_second(log_format, text, offset, case)
+    if b"," in text and timing is not Timing.MILLISECONDS:
+        raise BrokenContractError(
+            f"the step's time is {shown(text)}, in which the comma may stand for a point or for "
+            "thousands; print a point",
+            offset=offset,
+        )
+    seconds = amount(text, what="the step's time", offset=offset)
+    return seconds / 1000 if timing is Timing.MILLISECONDS else seconds
+
+
+def _samples_per_second(log_format: LogFormat, text: bytes, offset: int, case: Case) -> float:
+    """Read a speed, in samples per second over all devices."""
+    rate = amount(text, what="the printed speed", offset=offset)
+    if log_format.timing is Timing.STEPS_PER_SECOND:
+        return rate * case.global_batch
+    if log_format.timing is Timing.TOKENS_PER_SECOND:
+        if case.sequence_length is None:
+            raise BrokenContractError(
+                f"the log prints tokens per second, and the case {case.id} has no sequence_length",
+                offset=offset,
+            )
+        rate /= case.sequence_length
+    return rate * case.rates_per_run(log_format.rate_scope)

@@ -1,14 +1,12 @@
-"""Read a number, a time, a speed or a moment as people print it."""
+"""Read a number, a time, a speed or a moment as people print it, and say what is wrong where."""
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
-from pytest_dlperf.formats.contract import BrokenContractError, positive, shown
-from pytest_dlperf.formats.log_format import LogFormat
-from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.work import TimeKind, Timing
+from pytest_dlperf.model.work import Timing
 
 _CLOCK: Final = re.compile(
     rb"(?:(?P<days>[0-9]{1,4}) days?, )?(?:(?P<hours>[0-9]{1,4}):)?"
@@ -21,6 +19,52 @@ _MAX_EPOCH: Final = 10**14
 _THOUSANDS: Final = re.compile(rb"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
 _PREFIXED: Final = re.compile(rb"([0-9][0-9.,]*) ?([kKMG])")
 _PREFIXES: Final = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"G": 1e9}
+# No training is so fast or slow; outside, sums and products could leave the range of a float.
+_LEAST: Final = 1e-12
+_GREATEST: Final = 1e15
+_UNCOUNTABLE: Final = 10**15
+
+
+class BrokenContractError(Exception):
+    """A log from which no throughput may be taken.
+
+    ``offset`` is the byte of the log that the reason is about, ``place`` what to call its line.
+    """
+
+    def __init__(self, reason: str, *, offset: int | None = None, place: str = "line") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.offset = offset
+        self.place = place
+
+
+def shown(text: bytes) -> str:
+    """Quote what a log says in a message, its begin at least."""
+    return repr(text[:60].decode(errors="replace"))
+
+
+def positive(text: bytes, *, what: str, offset: int) -> float:
+    """Read a time or a speed."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not _LEAST < value < _GREATEST:
+        raise BrokenContractError(
+            f"{what} is {shown(text)}; needed is a finite number above zero", offset=offset
+        )
+    return value
+
+
+def whole_number(text: bytes, *, what: str, offset: int) -> int:
+    """Read a step's or an epoch's number."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number < _UNCOUNTABLE:
+        raise BrokenContractError(f"{what} {shown(text)} is not a whole number", offset=offset)
+    return number
 
 
 def amount(text: bytes, *, what: str, offset: int) -> float:
@@ -80,33 +124,3 @@ def stamp_of(timing: Timing, text: bytes, offset: int) -> bytes:
         return plain
     whole = whole.rjust(4, b"0")
     return whole[:-3] + b"." + whole[-3:] + part
-
-
-def step_seconds(log_format: LogFormat, text: bytes, offset: int, case: Case) -> float:
-    """Read what a step took, in seconds: the duration of one, or by a speed."""
-    timing = log_format.timing
-    if timing.kind is TimeKind.RATE:
-        return case.global_batch / _samples_per_second(log_format, text, offset, case)
-    if b"," in text and timing is not Timing.MILLISECONDS:
-        raise BrokenContractError(
-            f"the step's time is {shown(text)}, in which the comma may stand for a point or for "
-            "thousands; print a point",
-            offset=offset,
-        )
-    seconds = amount(text, what="the step's time", offset=offset)
-    return seconds / 1000 if timing is Timing.MILLISECONDS else seconds
-
-
-def _samples_per_second(log_format: LogFormat, text: bytes, offset: int, case: Case) -> float:
-    """Read a speed, in samples per second over all devices."""
-    rate = amount(text, what="the printed speed", offset=offset)
-    if log_format.timing is Timing.STEPS_PER_SECOND:
-        return rate * case.global_batch
-    if log_format.timing is Timing.TOKENS_PER_SECOND:
-        if case.sequence_length is None:
-            raise BrokenContractError(
-                f"the log prints tokens per second, and the case {case.id} has no sequence_length",
-                offset=offset,
-            )
-        rate /= case.sequence_length
-    return rate * case.rates_per_run(log_format.rate_scope)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from pytest_dlperf.formats.expressions import Expression, compiled
+from pytest_dlperf.formats.expressions import compiled
 from pytest_dlperf.formats.facts import CASE_FACTS, Fact
 from pytest_dlperf.formats.log_format import JoinedRecords, LogFormat, Published, Ranks, Rule
 from pytest_dlperf.model.case import Case
@@ -188,7 +188,6 @@ _PYTORCH_IMAGENET: Final = LogFormat(
     first_epoch=0,
     ranks=Ranks.LOCAL,
     settling_steps=6,
-    devices=Expression("Use GPU: " + _COUNT, {}, 1),
     # PyTorch/resnet50v1.5/extract_pytorch_logs_time.py
     published=Published(rule=Rule.MEAN_DURATION, glued=JoinedRecords.LAST_STEP, only_steps_above=5),
 )

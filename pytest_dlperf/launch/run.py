@@ -101,7 +101,7 @@ class _Run:
             self._errors.append(str(error))
         except InterruptedRunError:
             if self._order.watch is not None:
-                self._order.watch.close()  # what a look has left half done is read again
+                self._order.watch.restart()  # its look is half done
         finally:
             self._end()
             outcome = self._outcome(time.monotonic() - started)

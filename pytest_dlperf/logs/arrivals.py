@@ -16,10 +16,12 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, final
+from typing import Final, final
+
+import msgspec
 
 from pytest_dlperf.files.writing import open_at_end
-from pytest_dlperf.formats.contract import BrokenContractError
+from pytest_dlperf.formats.printed import BrokenContractError
 from pytest_dlperf.logs.clock import WORTHLESS_ERROR
 
 SUFFIX: Final = ".arrivals"
@@ -29,31 +31,18 @@ ANCHOR_REACH: Final = 64 * 1024
 _NANOSECONDS: Final = 1000
 _MILLISECOND: Final = 10**6
 _ENDS: Final = 2
-_PAUSE: Final = 20_000
-_LONGEST_FLUSH: Final = 300_000
-"""Microseconds between outputs that may be one flush, and within which it is over."""
 _BLOCK: Final = 64 * 1024
 _MOST: Final = 1 << 60
 """No log has so many bytes, and no clock has run for so many microseconds."""
 
 
+class _Head(msgspec.Struct):
+    anchor: str
+
+
 def arrivals_of(log: Path | str) -> Path:
     """Name the file beside a log that says when its bytes came."""
     return Path(f"{os.fspath(log)}{SUFFIX}")
-
-
-class Burst(NamedTuple):
-    """Output that came at once: bytes ``begin`` to ``end`` of the log.
-
-    It came from ``earliest`` to ``latest``, in nanoseconds. The bytes from ``flush`` on may have
-    come in one go with it, out of the same buffer.
-    """
-
-    begin: int
-    end: int
-    earliest: int
-    latest: int
-    flush: int
 
 
 @final
@@ -89,6 +78,7 @@ class Arrivals:
     """What is known of a log's arrivals, which may still grow; without a file, nothing."""
 
     def __init__(self, log: Path | str) -> None:
+        """Begin without a look at the file."""
         self._log = log
         self._path = arrivals_of(log)
         self._position = 0
@@ -98,7 +88,6 @@ class Arrivals:
         self._broken = False
         self._ends = array("q")
         self._times = array("q")
-        self._spans = array("q")
 
     @property
     def known(self) -> int:
@@ -109,94 +98,42 @@ class Arrivals:
 
     def refresh(self) -> None:
         """Read what is new."""
-        try:
-            if not self._path.is_file():
-                return  # what is something else could be endless
-            with self._path.open("rb") as file:
-                file.seek(self._position)
-                while not self._broken and (block := file.read(_BLOCK)):
-                    self._position += len(block)
-                    *lines, self._rest = (self._rest + block).split(b"\n")
-                    try:
+        with contextlib.suppress(OSError):
+            if self._path.is_file():  # what is something else could be endless
+                with self._path.open("rb") as file:
+                    file.seek(self._position)
+                    while not self._broken and (block := file.read(_BLOCK)):
+                        self._position += len(block)
+                        *lines, self._rest = (self._rest + block).split(b"\n")
                         self._take(lines)
-                    except (
-                        ValueError,
-                        TypeError,
-                        KeyError,
-                        AttributeError,
-                        IndexError,
-                        RecursionError,
-                    ):
-                        self._broken = True  # what follows would have no place
-            if self._shift is None and self._anchor is not None:
-                self._find_anchor(self._anchor)
-        except OSError:
-            return
+                if self._shift is None and self._anchor:
+                    with open(self._log, "rb") as file:  # noqa: PTH123 - the path may be text
+                        begin = file.read(ANCHOR_REACH + len(self._anchor))
+                    found = begin.find(self._anchor)
+                    self._shift = found if found >= 0 else None
 
     def _take(self, lines: Sequence[bytes]) -> None:
+        end, moment = (self._ends[-1], self._times[-1]) if self._ends else (0, 0)
         for line in lines:
-            if self._anchor is None:
-                self._anchor = json.loads(line)["anchor"].encode("latin-1")
-                continue
-            count, passed, *spans = map(int, line.split(b" "))
-            span = spans[0] if spans else 0
-            end = count + (self._ends[-1] if self._ends else 0)
-            moment = passed + (self._times[-1] if self._times else 0)
-            if count <= 0 or span < 0 or (self._ends and passed < span):
-                raise ValueError(line)
-            if max(end, moment, span) > _MOST or moment < 0:
-                raise ValueError(line)
+            try:
+                if self._anchor is None:
+                    self._anchor = msgspec.json.decode(line, type=_Head).anchor.encode("latin-1")
+                    continue
+                count, passed, *_ = map(int, line.split(b" "))
+            except (ValueError, msgspec.MsgspecError):
+                count = passed = -1
+            end, moment = end + count, moment + passed
+            self._broken = count <= 0 or passed < 0 or max(end, moment) > _MOST
+            if self._broken:
+                return  # what follows would have no place
             self._ends.append(end)
             self._times.append(moment)
-            self._spans.append(span)
-
-    def _find_anchor(self, anchor: bytes) -> None:
-        with open(self._log, "rb") as file:  # noqa: PTH123 - the path may be text
-            begin = file.read(ANCHOR_REACH + len(anchor))
-        found = begin.find(anchor)
-        if found >= 0 and anchor:
-            self._shift = found
-
-    def burst(self, offset: int) -> Burst | None:
-        """Give the output that a byte of the log came with; ``None`` where it is not known."""
-        if self._shift is None or not self._shift <= offset < self.known:
-            return None
-        index = bisect_right(self._ends, offset - self._shift)
-        moment = self._times[index]
-        return Burst(
-            begin=self._shift + (self._ends[index - 1] if index else 0),
-            end=self._shift + self._ends[index],
-            earliest=(moment - self._spans[index]) * _NANOSECONDS,
-            latest=moment * _NANOSECONDS,
-            flush=self._shift + self._flush(index),
-        )
-
-    def _flush(self, index: int) -> int:
-        """Find the first byte that may have come in one go with some output.
-
-        What a large buffer held may take a moment to come.
-        """
-        begin = self._times[index] - self._spans[index]
-        floor = begin - _LONGEST_FLUSH
-        while index and begin - self._times[index - 1] < _PAUSE and begin > floor:
-            index -= 1
-            begin = self._times[index] - self._spans[index]
-        return self._ends[index - 1] if index else 0
-
-    def gaps(self, first: int, last: int) -> list[int]:
-        """Give the nanoseconds without output from that of a byte to that of a later one."""
-        if self._shift is None:
-            return []
-        begin, end = (bisect_right(self._ends, each - self._shift) for each in (first, last))
-        return [
-            (self._times[at] - self._spans[at] - self._times[at - 1]) * _NANOSECONDS
-            for at in range(begin + 1, end + 1)
-        ]
 
     def at(self, offset: int) -> int | None:
         """Give the nanoseconds of the node's clock at which a byte of the log had come."""
-        found = self.burst(offset)
-        return None if found is None else found.latest
+        if self._shift is None or not self._shift <= offset < self.known:
+            return None
+        return self._times[bisect_right(self._ends, offset - self._shift)] * _NANOSECONDS
 
 
 @final

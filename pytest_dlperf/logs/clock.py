@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pytest_dlperf.formats.contract import BrokenContractError, shown
+from pytest_dlperf.formats.printed import BrokenContractError, shown
 
 NANOSECONDS: Final = 10**9
 _DIGITS: Final = 9
@@ -118,7 +118,7 @@ class Clock:
     error, since no step ends before the one before it.
     """
 
-    __slots__ = ("_days", "_first", "_last", "_last_text", "_offset")
+    __slots__ = ("_days", "_first", "_last", "_last_text", "_offset", "decimals")
 
     def __init__(self) -> None:
         self._first: Stamp | None = None
@@ -126,6 +126,8 @@ class Clock:
         self._last_text = b""
         self._offset: int | None = None
         self._days = 0
+        self.decimals = 0
+        """Digits of a second that stamps have at most: a whole one may lack its fraction."""
 
     def read(self, text: bytes, offset: int | None = None) -> None:
         """Take the next stamp, and its place in the log.
@@ -152,6 +154,7 @@ class Clock:
                 )
             self._days += 1
         self._last, self._last_text, self._offset = stamp, text, offset
+        self.decimals = max(self.decimals, stamp.decimals)
 
     @property
     def nanoseconds(self) -> int:
@@ -159,11 +162,6 @@ class Clock:
         if self._first is None or self._last is None:
             return 0
         return self._last.nanoseconds - self._first.nanoseconds + self._days * _DAY
-
-    @property
-    def decimals(self) -> int:
-        """How many digits of a second the latest stamp has."""
-        return 0 if self._last is None else self._last.decimals
 
     @property
     def seconds(self) -> float:
@@ -175,16 +173,13 @@ class Clock:
 
         ``passed`` is how much of it counts, in nanoseconds.
         """
-        if self._first is None or self._last is None:
-            return None
         passed = self.nanoseconds if passed is None else passed
         if passed <= 0:
             raise BrokenContractError(
                 f"no time passes in the window: both ends are at {shown(self._last_text)}",
                 offset=self._offset,
             )
-        # A stamp of a whole second may be printed without its fraction: the finer one tells.
-        resolution = 10.0 ** -max(self._first.decimals, self._last.decimals)
+        resolution = 10.0**-self.decimals
         return uncertain("the stamps' resolution", resolution, passed / NANOSECONDS, self._offset)
 
 
@@ -206,16 +201,19 @@ def uncertain(what: str, error_s: float, seconds: float, offset: int | None) -> 
     return None
 
 
-def lags(texts: Sequence[tuple[bytes, int]]) -> list[int]:
-    """Compute by how many nanoseconds each of some stamps is before the latest of them.
+def ordered(texts: Sequence[tuple[bytes, int]]) -> Sequence[tuple[bytes, int]]:
+    """Order stamps of one moment, each with its place in the log.
 
     They are close to each other: without date, one that is more than half a day before another is
     of the day after.
     """
-    stamps = [parse(text, offset) for text, offset in texts]
-    last = max(stamp.nanoseconds for stamp in stamps)
-    behind = [last - stamp.nanoseconds for stamp in stamps]
-    if stamps[0].kind is StampKind.TIME_OF_DAY:
-        behind = [lag - _DAY if lag > _DAY // 2 else lag for lag in behind]
-    least = min(behind)
-    return [lag - least for lag in behind]
+    if len(texts) == 1:
+        return texts
+    stamps = [(parse(*each), each) for each in texts]
+    last = max(stamp.nanoseconds for stamp, _ in stamps)
+
+    def ahead(stamp: Stamp) -> int:
+        is_after = stamp.kind is StampKind.TIME_OF_DAY and last - stamp.nanoseconds > _DAY // 2
+        return stamp.nanoseconds + _DAY * is_after
+
+    return [text for _, text in sorted(stamps, key=lambda each: ahead(each[0]))]

@@ -8,24 +8,23 @@ are not checked again.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Final, NamedTuple, final
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from pytest_dlperf.formats.contract import BrokenContractError
-from pytest_dlperf.formats.log_format import LogFormat, Ranks
+from pytest_dlperf.formats.log_format import LogFormat, Ranks, step_seconds
 from pytest_dlperf.formats.meanings import trainers_in, vocabulary
-from pytest_dlperf.formats.printed import amount, step_seconds
+from pytest_dlperf.formats.printed import BrokenContractError, amount
 from pytest_dlperf.logs.arrivals import Arrivals
 from pytest_dlperf.logs.clock import NANOSECONDS, parse
-from pytest_dlperf.logs.lines import Block, LogFile, blocks, line_number
+from pytest_dlperf.logs.lines import LogFile, blocks, line_number
 from pytest_dlperf.logs.mean_since_start import step_behind_mean
-from pytest_dlperf.logs.records import LONGEST_STEP, Record, RecordFinder
+from pytest_dlperf.logs.records import LONGEST_STEP, RecordFinder
 from pytest_dlperf.logs.time_group import problems_of_group
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.case import Case
@@ -61,6 +60,9 @@ _STEP_RATE: Final = re.compile(
 )
 _DIGITS: Final = re.compile(rb"[0-9]")
 
+_Seconds: TypeAlias = "Sequence[float | None]"
+"""What passed between each two records."""
+
 
 class CrossCheck(Struct, frozen=True):
     """What else the lines of a log say: each is a sentence for people."""
@@ -81,15 +83,24 @@ class _Row(NamedTuple):
     line: bytes
 
 
-class _Pair(NamedTuple):
-    """Two records that follow each other in an epoch."""
+class _Witness(NamedTuple):
+    """What else says how long the steps took, in units of ``grain`` seconds."""
 
-    before: _Row
-    row: _Row
+    name: str
+    seconds: _Seconds
+    tolerance: float
+    grain: float = 0.0
 
-    @property
-    def steps(self) -> int:
-        return self.row.step - self.before.step
+
+class _Lines(NamedTuple):
+    """Lines of a log that follow each other, and what a step of it is."""
+
+    pairs: Sequence[tuple[_Row, _Row]]
+    paces: Sequence[bytes]
+    """Lines that print a pace of steps, wherever they stand."""
+    log_format: LogFormat
+    case: Case
+    knows_batch: bool
 
 
 def cross_check(
@@ -103,80 +114,61 @@ def cross_check(
     log without steps or times, or of one that cannot be read: a measurement of it says why.
     """
     log_format = log_format.of(case)
+    agreements, contradictions = list[str](), list[str]()
     if log_format.timing is Timing.ARRIVAL:
         return CrossCheck()
-    try:
-        with LogFile(path) as file:
-            return _checked(path, file, log_format, case, knows_batch=knows_batch)
-    except (OSError, BrokenContractError):
-        return CrossCheck()
-
-
-def _checked(
-    path: Path | str, file: LogFile, log_format: LogFormat, case: Case, *, knows_batch: bool
-) -> CrossCheck:
-    rows, between = _rows_of(file, log_format)
-    pairs = [
-        _Pair(*each)
-        for each in pairwise(rows)
-        if each[0].step < each[1].step and each[0].epoch == each[1].epoch
-    ]
-    wrong = list(_own_problems(rows, log_format, case))
-    agreements: list[str] = []
-    contradictions = [f"{text} (line {line_number(file, at)})" for text, at in wrong]
-    declared = [_declared(each, log_format, case) for each in pairs]
-    lines = _Lines(path, pairs, between, log_format, case, knows_batch)
-    for name, said, grain, tolerance in lines.witnesses():
-        found = _compared(pairs, declared, said, grain, tolerance)
-        if found is None:
-            continue
-        is_near, row, its, others = found
-        if is_near:
-            agreements.append(f"agrees with {name}")
-        else:
-            contradictions.append(
-                f"contradicts {name}: {its:.4g} s a step by {log_format.timing.value}, "
-                f"{others:.4g} s by {name} (line {line_number(file, row.offset)})"
-            )
+    with suppress(OSError, BrokenContractError), LogFile(path) as file:
+        rows, paces = _rows_of(file, log_format)
+        pairs = [
+            (one, other)
+            for one, other in pairwise(rows)
+            if one.step < other.step and one.epoch == other.epoch
+        ]
+        if rows:
+            line = line_number(file, rows[0].offset)
+            problems = _own_problems(rows, log_format, case)
+            contradictions += (f"{problem} (line {line})" for problem in problems)
+        lines = _Lines(pairs, paces, log_format, case, knows_batch)
+        declared = [_declared(*pair, log_format, case) for pair in pairs]
+        for witness in (*_of_moments(path, lines), *_of_numbers(lines, declared)):
+            found = _compared(pairs, declared, witness)
+            if found is True:
+                agreements.append(f"agrees with {witness.name}")
+            elif found:
+                row, its, others = found
+                contradictions.append(
+                    f"contradicts {witness.name}: {its:.4g} s a step by "
+                    f"{log_format.timing.value}, {others:.4g} s by {witness.name} "
+                    f"(line {line_number(file, row.offset)})"
+                )
     return CrossCheck(tuple(dict.fromkeys(agreements)), tuple(dict.fromkeys(contradictions)))
 
 
 def _rows_of(file: LogFile, log_format: LogFormat) -> tuple[list[_Row], list[bytes]]:
-    """Take the records of one process, and the lines between them that print a pace of steps."""
-    finder, rows, between = RecordFinder(log_format), list[_Row](), list[bytes]()
-    seen: set[tuple[bytes, int]] = set()
+    """Take the records of one process, and the lines that print a pace of steps."""
+    finder, rows, paces = RecordFinder(log_format), dict[tuple[bytes, int], _Row](), list[bytes]()
     rank: bytes | None = None
     with suppress(BrokenContractError):
         for block in blocks(file):
             for record in finder.find(block):
                 rank = record.rank if rank is None else rank
-                if record.rank != rank or not record.step[:LONGEST_STEP].isdigit():
-                    continue
-                step = int(record.step[:LONGEST_STEP])
-                if (record.epoch, step) not in seen:
-                    seen.add((record.epoch, step))
-                    rows.append(_row(record, step, block))
+                if record.rank == rank and record.step[:LONGEST_STEP].isdigit():
+                    step = int(record.step[:LONGEST_STEP])
+                    *_, line = next(block.lines_with(begin=record.offset))
+                    row = _Row(step, record.epoch, record.time, record.offset, line[:_LONGEST_LINE])
+                    rows.setdefault((record.epoch, step), row)
                 if len(rows) == MAX_ROWS:
-                    return rows, between
-            if rows and not between:
-                between = [
-                    block.line(block.line_begin(at.start()), block.line_end(at.start()))
-                    for at in _STEP_RATE.finditer(block.text)
-                ][:_READ_FOR_NUMBERS]
-            if block.offset > MAX_BYTES:
+                    break
+            if rows and not paces:
+                found = (line for *_, line in block.lines_with() if _STEP_RATE.search(line))
+                paces = [*islice(found, _READ_FOR_NUMBERS)]
+            if len(rows) == MAX_ROWS or block.offset > MAX_BYTES:
                 break
-    return rows, between
+    return [*rows.values()], paces
 
 
-def _row(record: Record, step: int, block: Block) -> _Row:
-    at = record.offset - block.offset
-    line = block.line(block.line_begin(at), block.line_end(at))[:_LONGEST_LINE]
-    return _Row(step, record.epoch, record.time, record.offset, line)
-
-
-def _declared(pair: _Pair, log_format: LogFormat, case: Case) -> float | None:
+def _declared(before: _Row, row: _Row, log_format: LogFormat, case: Case) -> float | None:
     """Compute the seconds that passed from a record to the next by what the format takes."""
-    before, row = pair
     with suppress(BrokenContractError):
         if log_format.timing.kind is TimeKind.MOMENT:
             return _passed(before.text, row.text)
@@ -184,142 +176,68 @@ def _declared(pair: _Pair, log_format: LogFormat, case: Case) -> float | None:
         if log_format.covers is Covers.SINCE_START:
             begun = step_seconds(log_format, before.text, before.offset, case)
             return row.step * seconds - before.step * begun
-        return seconds if log_format.covers is Covers.TOTAL_SINCE_LAST else pair.steps * seconds
+        steps = 1 if log_format.covers is Covers.TOTAL_SINCE_LAST else row.step - before.step
+        return steps * seconds
     return None
 
 
-def _passed(before: bytes, after: bytes) -> float:
-    return (parse(after).nanoseconds - parse(before).nanoseconds) / NANOSECONDS
+def _passed(before: bytes | None, after: bytes | None) -> float | None:
+    with suppress(BrokenContractError):
+        if before is not None and after is not None:
+            return (parse(after).nanoseconds - parse(before).nanoseconds) / NANOSECONDS
+    return None
 
 
 def _compared(
-    pairs: Sequence[_Pair],
-    declared: Sequence[float | None],
-    said: Sequence[float | None],
-    grain: float,
-    tolerance: float,
-) -> tuple[bool, _Row, float, float] | None:
-    """Compare stretch by stretch; ``None`` where they neither agree nor contradict clearly.
+    pairs: Sequence[tuple[_Row, _Row]], declared: _Seconds, witness: _Witness
+) -> bool | tuple[_Row, float, float]:
+    """Compare stretch by stretch: say whether they agree, or clearly contradict each other.
 
-    Otherwise whether they agree, a line, and the seconds of a step by either.
+    If they do, return a line, and the seconds of a step by either.
     """
+    grain, tolerance = witness.grain, witness.tolerance
     both = [
-        (pair, one, other)
-        for pair, one, other in zip(pairs, declared, said, strict=True)
+        (row, row.step - before.step, one, other)
+        for (before, row), one, other in zip(pairs, declared, witness.seconds, strict=True)
         if one is not None and other is not None and one > 0 and other >= 0
     ]
     size = -(-len(both) // _CHUNKS) or 1
     near, far = 0, []
     for begin in range(0, len(both), size):
-        chunk = both[begin : begin + size]
-        its, others = sum(each[1] for each in chunk), sum(each[2] for each in chunk)
-        steps = sum(each[0].steps for each in chunk)
-        if not others:
-            continue
-        if abs(its - others) <= _AGREES * others + grain:
+        rows, counts, *sums = zip(*both[begin : begin + size], strict=True)
+        steps, its, others = map(sum, (counts, *sums))
+        if others and abs(its - others) <= _AGREES * others + grain:
             near += 1
-        elif its > (1 + tolerance) * others + grain or others > (1 + tolerance) * its + grain:
-            far.append((chunk[0][0].row, its / steps, others / steps))
-    if near >= len(far) and near:
-        if sum(other for *_, other in both) < _FINE * grain:
-            return None
-        return True, both[0][0].row, 0.0, 0.0
-    if len(far) <= near or len(both) < 2:  # noqa: PLR2004 - three records
-        return None
-    return False, *far[len(far) // 2]
+        elif others and max(its, others) > (1 + tolerance) * min(its, others) + grain:
+            far.append((rows[0], its / steps, others / steps))
+    if near and near >= len(far):
+        return sum(other for *_, other in both) >= _FINE * grain
+    return far[len(far) // 2] if len(both) > 1 and len(far) > near else False
 
 
 # -------------------------------------------------------------------- what else the lines say
 
 
-@final
-class _Lines(NamedTuple):
-    """The lines of a log around some records, and what their numbers can be of."""
-
-    path: Path | str
-    pairs: Sequence[_Pair]
-    between: Sequence[bytes]
-    log_format: LogFormat
-    case: Case
-    knows_batch: bool
-
-    def witnesses(self) -> Iterator[tuple[str, Sequence[float | None], float, float]]:
-        """Give what says how long the steps took: its name, seconds, grain and tolerance."""
-        pairs, log_format = self.pairs, self.log_format
-        is_sampled = log_format.covers is Covers.LAST_STEP and any(p.steps > 1 for p in pairs)
-        tolerance = _PRINTED_TOLERANCE if is_sampled else _AGREES
-        if log_format.timing.kind is not TimeKind.MOMENT:
-            stamps = {row.offset: _stamp_on(row.line) for pair in pairs for row in pair}
-            texts = [(stamps[each.before.offset], stamps[each.row.offset]) for each in pairs]
-            said = [_passed_between(*each) for each in texts]
-            decimals = max((parse(each).decimals for each in stamps.values() if each), default=0)
-            yield "the time stamps", said, 10.0**-decimals, tolerance
-            yield "when the lines came", _arrived(self.path, pairs), _ARRIVAL_GRAIN_S, tolerance
-        numbers: dict[str, dict[int, float]] = defaultdict(dict)
-        for pair in pairs[:: -(-len(pairs) // _READ_FOR_NUMBERS) or 1]:
-            for name, seconds in self._numbers_on(pair, pair.row.line):
-                numbers[name].setdefault(pair.row.offset, seconds)
-        for name, of_rows in numbers.items():
-            yield name, [of_rows.get(each.row.offset) for each in pairs], 0.0, _PRINTED_TOLERANCE
-        paces: dict[str, list[float]] = defaultdict(list)
-        for line in self.between if pairs else ():
-            one_step = _Pair(pairs[0].before._replace(step=0), pairs[0].row._replace(step=1))
-            for name, seconds in self._numbers_on(one_step, line):
-                if name not in numbers and _STEP_RATE.search(name.encode()):
-                    paces[name].append(seconds)
-        for name, values in paces.items():
-            pace = statistics.median(values)
-            yield name, [pace * each.steps for each in pairs], 0.0, _PRINTED_TOLERANCE
-
-    def _numbers_on(self, pair: _Pair, line: bytes) -> Iterator[tuple[str, float]]:
-        """Find other times and rates on a line, as seconds of the steps of a pair."""
-        words, own = vocabulary(), _digits(pair.row.text)
-        known = {
-            span[0]: number for each in trainers_in(line) for span, number in each.numbers_on(line)
-        }
-        for found in _NUMBER.finditer(line):
-            before = line[max(found.start() - _NAME_REACH, 0) : found.start()]
-            behind = line[found.end() : found.end() + _NAME_REACH]
-            unit, name = words.unit(before, behind), words.last_name(before)
-            groups = unit.unit.groups if unit is not None else name.groups if name else ()
-            if (number := known.get(found.start())) is not None:
-                groups = number.groups if number.covers is not Covers.SINCE_START else ()
-            called = _called(before)
-            is_of_step = groups[:1] and (
-                groups[0].kind is TimeKind.RATE
-                or groups[0] is Timing.SECONDS_PER_STEP
-                or _OF_STEP.search(before) is not None
-            )
-            is_another = words.is_part(called) or words.is_mean(called)
-            if not is_of_step or is_another or _digits(found[0]) == own:
-                continue
-            text = unit.text if unit is not None and unit.where == "behind" else ""
-            with suppress(BrokenContractError):
-                value = amount(found[0], what="a number", offset=0)
-                part = words.part(before, behind)
-                seconds = self._seconds(value, groups[0], part[1] if part else None, pair)
-                if seconds is not None:
-                    yield f"{called} {text}".strip() or "a number", seconds
-
-    def _seconds(
-        self, value: float, group: Timing, scope: RateScope | None, pair: _Pair
-    ) -> float | None:
-        """Compute how long the steps of a pair took by a printed time or rate."""
-        case = self.case
-        if group is Timing.STEPS_PER_SECOND:
-            return pair.steps / value
-        if group in (Timing.SECONDS, Timing.SECONDS_PER_STEP, Timing.MILLISECONDS):
-            return pair.steps * (value / 1000 if group is Timing.MILLISECONDS else value)
-        work = case.global_batch * pair.steps
-        if group is Timing.TOKENS_PER_SECOND:
-            work *= case.sequence_length or 0
-        if group.kind is not TimeKind.RATE or not (work and self.knows_batch):
-            return None
-        # Where nothing says of how many devices a rate is, the scope that fits best is meant.
-        declared = _declared(pair, self.log_format, case) or 0.0
-        scopes = RateScope if scope is None else (scope,)
-        each = [work / (value * case.rates_per_run(scope)) for scope in scopes]
-        return min(each, key=lambda seconds: abs(seconds - declared))
+def _of_moments(path: Path | str, lines: _Lines) -> Iterator[_Witness]:
+    """Give when the lines were stamped, and when they came."""
+    pairs, log_format = lines.pairs, lines.log_format
+    if log_format.timing.kind is TimeKind.MOMENT:
+        return
+    is_sampled = log_format.covers is Covers.LAST_STEP and any(
+        row.step > before.step + 1 for before, row in pairs
+    )
+    tolerance = _PRINTED_TOLERANCE if is_sampled else _AGREES
+    stamps = {row.offset: _stamp_on(row.line) for pair in pairs for row in pair}
+    said = [_passed(stamps[before.offset], stamps[row.offset]) for before, row in pairs]
+    decimals = max((parse(each).decimals for each in stamps.values() if each), default=0)
+    yield _Witness("the time stamps", said, tolerance, 10.0**-decimals)
+    arrivals = Arrivals(path)
+    arrivals.refresh()
+    came = {offset: arrivals.at(offset) for offset in stamps}
+    if 2 * len({*came.values()}) >= len(came):  # else the output came in large blocks
+        moments = [(came[before.offset], came[row.offset]) for before, row in pairs]
+        said = [None if a is None or b is None else (b - a) / NANOSECONDS for a, b in moments]
+        yield _Witness("when the lines came", said, tolerance, _ARRIVAL_GRAIN_S)
 
 
 def _stamp_on(line: bytes) -> bytes | None:
@@ -327,22 +245,78 @@ def _stamp_on(line: bytes) -> bytes | None:
     return None if found is None else found[0].replace(b"_", b" ")
 
 
-def _passed_between(before: bytes | None, after: bytes | None) -> float | None:
-    with suppress(BrokenContractError):
-        if before is not None and after is not None:
-            return _passed(before, after)
-    return None
+def _of_numbers(lines: _Lines, declared: _Seconds) -> Iterator[_Witness]:
+    """Give the other times and rates on the lines of the steps, and the paces between them."""
+    pairs = lines.pairs
+    on_rows: dict[str, dict[int, float]] = defaultdict(dict)
+    stride = -(-len(pairs) // _READ_FOR_NUMBERS) or 1
+    for at, (before, row) in [*enumerate(pairs)][::stride]:
+        steps = row.step - before.step
+        for name, seconds in _numbers_on(row.line, row, steps, declared[at] or 0.0, lines):
+            on_rows[name].setdefault(at, seconds)
+    for name, of_rows in on_rows.items():
+        yield _Witness(name, [of_rows.get(at) for at in range(len(pairs))], _PRINTED_TOLERANCE)
+    paces: dict[str, list[float]] = defaultdict(list)
+    for line in lines.paces if pairs else ():
+        for name, seconds in _numbers_on(line, pairs[0][1], 1, 0.0, lines):
+            if name not in on_rows and _STEP_RATE.search(name.encode()):
+                paces[name].append(seconds)
+    for name, values in paces.items():
+        said = [statistics.median(values) * (row.step - before.step) for before, row in pairs]
+        yield _Witness(name, said, _PRINTED_TOLERANCE)
 
 
-def _arrived(path: Path | str, pairs: Sequence[_Pair]) -> Sequence[float | None]:
-    """Give what passed between lines by when they came; nothing of output in large blocks."""
-    arrivals = Arrivals(path)
-    arrivals.refresh()
-    times = {row.offset: arrivals.at(row.offset) for pair in pairs for row in pair}
-    if 2 * len({*times.values()}) < len(times):
-        return [None] * len(pairs)
-    moments = [(times[each.before.offset], times[each.row.offset]) for each in pairs]
-    return [None if a is None or b is None else (b - a) / NANOSECONDS for a, b in moments]
+def _numbers_on(
+    line: bytes, row: _Row, steps: int, declared_s: float, lines: _Lines
+) -> Iterator[tuple[str, float]]:
+    """Find other times and rates on a line, as seconds of so many steps."""
+    words, own = vocabulary(), _digits(row.text)
+    known = {
+        span[0]: number for each in trainers_in(line) for span, number in each.numbers_on(line)
+    }
+    for found in _NUMBER.finditer(line):
+        before = line[max(found.start() - _NAME_REACH, 0) : found.start()]
+        behind = line[found.end() : found.end() + _NAME_REACH]
+        unit, name = words.unit(before, behind), words.last_name(before)
+        groups = unit.unit.groups if unit is not None else name.groups if name else ()
+        if (number := known.get(found.start())) is not None:
+            groups = number.groups if number.covers is not Covers.SINCE_START else ()
+        is_of_step = groups[:1] and (
+            groups[0].kind is TimeKind.RATE
+            or groups[0] is Timing.SECONDS_PER_STEP
+            or _OF_STEP.search(before) is not None
+        )
+        called = _called(before)
+        is_another = words.is_part(called) or words.is_mean(called)
+        if not is_of_step or is_another or _digits(found[0]) == own:
+            continue
+        text = unit.text if unit is not None and unit.where == "behind" else ""
+        with suppress(BrokenContractError):
+            value = amount(found[0], what="a number", offset=0)
+            part = words.part(before, behind)
+            each = _seconds_by(value, groups[0], part[1] if part else None, steps, lines)
+            if each:
+                # Where nothing says of how many devices a rate is, the scope that fits is meant.
+                nearest = min(each, key=lambda seconds: abs(seconds - declared_s))
+                yield f"{called} {text}".strip() or "a number", nearest
+
+
+def _seconds_by(
+    value: float, group: Timing, scope: RateScope | None, steps: int, lines: _Lines
+) -> Sequence[float]:
+    """Compute how long steps took by a printed time or rate; of several scopes, by each."""
+    case = lines.case
+    if group is Timing.STEPS_PER_SECOND:
+        return [steps / value]
+    if group in (Timing.SECONDS, Timing.SECONDS_PER_STEP, Timing.MILLISECONDS):
+        return [steps * (value / 1000 if group is Timing.MILLISECONDS else value)]
+    work = case.global_batch * steps
+    if group is Timing.TOKENS_PER_SECOND:
+        work *= case.sequence_length or 0
+    if group.kind is not TimeKind.RATE or not (work and lines.knows_batch):
+        return []
+    scopes = RateScope if scope is None else (scope,)
+    return [work / (value * case.rates_per_run(scope)) for scope in scopes]
 
 
 def _called(before: bytes) -> str:
@@ -358,43 +332,31 @@ def _digits(text: bytes) -> bytes:
 # ------------------------------------------------------------------- what the number itself shows
 
 
-def _own_problems(
-    rows: Sequence[_Row], log_format: LogFormat, case: Case
-) -> Iterator[tuple[str, int]]:
+def _own_problems(rows: Sequence[_Row], log_format: LogFormat, case: Case) -> Iterator[str]:
     """Find what is wrong with the number itself: its unit, its text, or what it is a mean of."""
-    for problem in problems_of_group(log_format, rows[0].line) if rows else ():
-        yield problem, rows[0].offset
+    yield from problems_of_group(log_format, rows[0].line)
     group = log_format.timing.value
-    taken: Counter[str] = Counter()
-    for row in rows[:_LOOKED_AT]:
-        of_known = [
+    taken = [
+        {
             f"{group} is {number.meaning_in_words} of {trainer.name}; take {number.remedy}"
             for trainer in trainers_in(row.line)
             for span, number in trainer.numbers_on(row.line)
             if _digits(row.line[slice(*span)]) == _digits(row.text)
             and not number.is_read_rightly(log_format, case)
-        ]
-        taken.update({*of_known})
-    for problem, count in taken.items():
-        if count == len(rows[:_LOOKED_AT]):  # else the text of another number is the same
-            yield problem, rows[0].offset
+        }
+        for row in rows[:_LOOKED_AT]
+    ]
+    yield from set.intersection(*taken)  # on some lines the text of another number is the same
     is_mean = log_format.covers is Covers.SINCE_START
     if is_mean or log_format.timing.kind is TimeKind.MOMENT or log_format.ranks is not Ranks.ONE:
         return
-    series: Mapping[int, tuple[float, bytes]] = {}
     with suppress(BrokenContractError):
-        series = {
-            row.step: (step_seconds(log_format, row.text, row.offset, case), row.text)
-            for row in rows
-            if row.epoch == rows[0].epoch
-        }
-    steps, printed = [*series], [*series.values()]
-    usual = step_behind_mean(steps, [each[0] for each in printed], [each[1] for each in printed])
-    if usual is not None:
-        mean = statistics.mean([each[0] for each in printed])
-        told = (
-            f"{group} moves as a mean of all steps so far does: it says "
-            f"{mean:.4g} s a step, and from line to line a step adds {usual:.4g} s; write "
-            "'covers: since_start', or take a time stamp"
-        )
-        yield told, rows[0].offset
+        first = [row for row in rows if row.epoch == rows[0].epoch]
+        means = [step_seconds(log_format, row.text, row.offset, case) for row in first]
+        usual = step_behind_mean([row.step for row in first], means, [row.text for row in first])
+        if usual is not None:
+            yield (
+                f"{group} moves as a mean of all steps so far does: it says "
+                f"{statistics.mean(means):.4g} s a step, and from line to line a step adds "
+                f"{usual:.4g} s; write 'covers: since_start', or take a time stamp"
+            )

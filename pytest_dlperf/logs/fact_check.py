@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Collection
+from operator import itemgetter
 from typing import Final
 
-from pytest_dlperf.formats.contract import BrokenContractError
-from pytest_dlperf.formats.expressions import Expression
 from pytest_dlperf.formats.facts import Fact
 from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.meanings import known_trainer
+from pytest_dlperf.formats.printed import BrokenContractError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.lines import Block, LogFile, block_between, blocks
 from pytest_dlperf.logs.records import RecordFinder
@@ -28,78 +29,82 @@ class FactCheck:
     one that has not been seen before counts: what a log says twice is of another program.
     """
 
-    def __init__(self, log_format: LogFormat, case: Case) -> None:
+    def __init__(
+        self, log_format: LogFormat, case: Case, *, without: Collection[str] = frozenset()
+    ) -> None:
+        """Check the format's facts against the case, but for those of some names."""
         options = {*log_format.options, *case.options}
         self._facts = [
             fact
             for fact in log_format.facts
-            if fact.declared(case) is not None and (fact.option is None or fact.option in options)
+            if fact.declared(case) is not None
+            and (fact.option is None or fact.option in options)
+            and fact.name not in without
         ]
         self._format = log_format
-        self._devices = log_format.devices
         self._case = case
-        self._named_devices: set[bytes] = set()
-        self._stand: set[str] = set()
-        self._broken: list[tuple[int, Fact, str]] = []
+        self._said: dict[str, int] = {}
         self._agreed: set[tuple[int, bytes]] = set()
-        self.position = 0
-        """Up to which byte of the log facts have been looked for."""
+        self._broken: dict[int, tuple[int, Fact, str]] = {}
+        self._position = 0
 
-    def look(self, block: Block, end: int, *, in_header: bool = False) -> None:
-        """Look for facts in a block, up to the end of the line of ``end``."""
-        line = block.text.find(b"\n", end)
-        end = len(block.text) if line < 0 else line
-        if not in_header:
-            end = min(end, REACH - block.offset)
-        self._look(block, self._facts, end)
+    def look(self, block: Block, *, in_header: bool = True) -> None:
+        """Look for facts on the lines of a block that have ended."""
+        end = block.end if in_header else min(block.end, REACH)
+        self._position = max(self._position, end)
+        for number, fact in enumerate(self._facts):
+            for offset, _, line in block.lines_with(fact.expression.literal, 0, end):
+                for match in fact.expression.finditer(line):
+                    self._said.setdefault(fact.name, offset)
+                    said = match[1] or b""
+                    if (number, said) in self._agreed or number in self._broken:
+                        continue
+                    text = said.decode(errors="replace")
+                    if fact.agrees(text, self._case):
+                        self._agreed.add((number, said))
+                    else:
+                        self._broken[number] = offset, fact, text
 
-    def look_among_steps(self, block: Block, end_offset: int) -> None:
-        """Look at a block up to a byte of the log.
+    def contradiction(self, before: int = sys.maxsize) -> BrokenContractError | None:
+        """Say what contradicts the case, of what stands before a byte of the log."""
+        said = {name for name, offset in self._said.items() if offset < before}
+        replaced = {fact.replaces for fact in self._facts if fact.name in said}
+        broken = [
+            each
+            for each in self._broken.values()
+            if each[0] < before and each[1].name not in replaced
+        ]
+        if not broken:
+            return None
+        offset, fact, text = min(broken, key=itemgetter(0))
+        return BrokenContractError(
+            f"the log says {fact.name} {text[:40]}; the case {self._case.id} "
+            f"has {fact.value_in(self._case)}",
+            offset=offset,
+        )
 
-        Raises:
-            BrokenContractError: It contradicts the case.
-        """
-        end = max(end_offset - block.offset, 0)
-        self.note_devices(block, end)
-        self.look(block, end)
-        self.settle()
+    def check(self, before: int = sys.maxsize) -> None:
+        """Raise what contradicts the case before a byte of the log."""
+        if (found := self.contradiction(before)) is not None:
+            raise found
 
-    def look_behind(self, file: LogFile) -> None:
-        """Look at the log's end for those facts that it has not said before.
-
-        Raises:
-            BrokenContractError: It contradicts the case.
-        """
-        block = tail(file, self.position)
-        if block is not None:
-            fresh = [fact for fact in self._facts if fact.name not in self._stand]
-            self._look(block, fresh, len(block.text))
-            self.settle()
-
-    def _look(self, block: Block, facts: list[Fact], end: int) -> None:
-        # What has been looked at is left out, and a last line that may still be growing.
-        begin, end = max(self.position - block.offset, 0), min(end, block.end)
-        if begin >= end:
-            return
-        for fact in facts:
-            for at, said in _found(fact.expression, block, begin, end):
-                if (id(fact), said) in self._agreed:
-                    continue
-                self._stand.add(fact.name)
-                text = said.decode(errors="replace")
-                if not fact.agrees(text, self._case):
-                    self._broken.append((block.offset + at, fact, text))
-                    break
-                self._agreed.add((id(fact), said))
-        self.position = block.offset + end
+    def check_end(self, file: LogFile, enough: int | None) -> None:
+        """Check all up to the byte that was ``enough``, and the log's end for other facts."""
+        begin = self._position if enough is None else enough
+        self.check(begin)
+        if (block := tail(file, begin)) is not None:
+            known = {name for name, offset in self._said.items() if offset < begin}
+            behind = FactCheck(self._format, self._case, without=known)
+            behind.look(block)
+            behind.check()
 
     def without_steps(self, file: LogFile, *, is_empty: bool) -> BrokenContractError:
         """Say why a log may hold no step: the best of what it says of itself."""
         if is_empty:
             return BrokenContractError("the log is empty")
         other, name = _recognised(file, self._format), self._format.name
-        if other is None and self.contradiction is not None:
-            return self.contradiction
+        if other is None and (contradiction := self.contradiction()) is not None:
+            return contradiction
         if name in BUILTIN_FORMATS:
             if other is not None:
                 return BrokenContractError(f"this is {other}, not one of format {name}")
@@ -110,50 +115,6 @@ class FactCheck:
             pattern = self._format.record.pattern
             said = f"{named}no line of the log matches the record's pattern '{pattern}'"
         return BrokenContractError(f"{said}; 'pytest-dlperf read FILE' says what is in it")
-
-    @property
-    def contradiction(self) -> BrokenContractError | None:
-        """The first thing that the log says otherwise than the case."""
-        if not self._broken:
-            return None
-        replaced = {fact.replaces for fact in self._facts if fact.name in self._stand}
-        broken = [found for found in self._broken if found[1].name not in replaced]
-        if not broken:
-            return None
-        at, fact, found = min(broken, key=lambda each: each[0])
-        return BrokenContractError(
-            f"the log says {fact.name} {found[:40]}; the case {self._case.id} "
-            f"has {fact.value_in(self._case)}",
-            offset=at,
-        )
-
-    def settle(self) -> None:
-        """Raise what contradicts the case."""
-        if (contradiction := self.contradiction) is not None:
-            raise contradiction
-
-    def note_devices(self, block: Block, end: int) -> None:
-        """Collect the devices that the log names up to ``end``."""
-        if self._devices is None:
-            return
-        allowed = self._case.topology.devices_per_node
-        for at, device in _found(self._devices, block, 0, end):
-            self._named_devices.add(device)
-            if len(self._named_devices) > allowed:
-                raise BrokenContractError(
-                    f"the log names more than {allowed} device(s); the case {self._case.id} "
-                    f"has {allowed} per node",
-                    offset=block.offset + at,
-                )
-
-    def check_devices(self) -> None:
-        """Compare the number of devices once every rank has printed."""
-        allowed = self._case.topology.devices_per_node
-        if self._named_devices and len(self._named_devices) != allowed:
-            raise BrokenContractError(
-                f"the log names {len(self._named_devices)} device(s); the case "
-                f"{self._case.id} has {allowed} per node"
-            )
 
 
 def tail(file: LogFile, begin: int) -> Block | None:
@@ -171,7 +132,7 @@ def _recognised(file: LogFile, log_format: LogFormat) -> str | None:
     others = [other for other in BUILTIN_FORMATS.values() if other.name != log_format.name]
     for block in blocks(file):
         for other in others:
-            if next(iter(RecordFinder(other).find(block)), None) is not None:
+            if next(RecordFinder(other).find(block), None) is not None:
                 return f"a log of format {other.name}"
         trainer = known_trainer(block.text)
         if trainer is not None:
@@ -179,12 +140,3 @@ def _recognised(file: LogFile, log_format: LogFormat) -> str | None:
         if block.offset > REACH:
             break
     return None
-
-
-def _found(
-    expression: Expression, block: Block, begin: int, end: int
-) -> Iterator[tuple[int, bytes]]:
-    """Find where an expression stands in a part of a block, and what its only group took."""
-    for first, last in block.lines_of(expression, begin, end):
-        for found in expression.finditer(block.line(first, last)):
-            yield first + found.start(1), found[1] or b""

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from pytest_dlperf.files.writing import open_regular
-from pytest_dlperf.formats.expressions import Expression
-from pytest_dlperf.formats.keyed import JsonRecord
 
 BLOCK_SIZE: Final = 256 * 1024
 """Bytes read at once: large enough that calls do not count, small enough for a core's cache."""
@@ -42,6 +40,7 @@ class LogFile(io.FileIO):
     """How many bytes count, as if the log ended there."""
 
     def __init__(self, path: Path | str) -> None:
+        """Open the log, which is a regular file."""
         super().__init__(path, opener=open_regular)
 
     @property
@@ -61,78 +60,51 @@ class Block:
     """Lines of a log, each ended by a newline; ``text`` begins at byte ``offset`` of the log.
 
     ``is_whole`` is false where the last line has not ended: at the end of the log, or within a line
-    of more than ``LONGEST_LINE`` bytes. Places are those in ``text``.
+    of more than ``LONGEST_LINE`` bytes.
     """
 
-    __slots__ = ("_is_coloured", "end", "is_whole", "offset", "text")
+    __slots__ = ("_end", "_is_coloured", "is_whole", "offset", "text")
 
     def __init__(self, text: bytes, offset: int = 0, *, is_whole: bool = True) -> None:
+        """Take a text in which lines end with newlines."""
         self.text = text
         self.offset = offset
         self.is_whole = is_whole
-        self.end = len(text) if is_whole else text.rfind(b"\n") + 1
-        """Where the last line ends that has ended: a number on another may still be growing."""
+        # A number on a line that has not ended may still be growing.
+        self._end = len(text) if is_whole else text.rfind(b"\n") + 1
         self._is_coloured = _ESCAPE in text
 
     @property
-    def end_offset(self) -> int:
-        """The byte of the log behind the text."""
-        return self.offset + len(self.text)
+    def end(self) -> int:
+        """The byte of the log behind the last line that has ended."""
+        return self.offset + self._end
 
-    def has_line_end(self, begin: int, end: int) -> bool:
-        """Say whether a line ends between two bytes of the log, as far as they are in the text."""
-        return self.text.find(b"\n", max(begin - self.offset, 0), end - self.offset) >= 0
+    def lines_with(
+        self, literal: bytes = b"", begin: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, int, bytes]]:
+        """Find the lines that have ended and hold a text, between two bytes of the log.
 
-    def line_begin(self, place: int, least: int = 0) -> int:
-        """Find where the line begins on which a byte stands, at ``least`` or behind it."""
-        return self.text.rfind(b"\n", least, place) + 1 or least
-
-    def line_end(self, place: int) -> int:
-        """Find where the line ends on which a byte stands."""
-        end = self.text.find(b"\n", place, self.end)
-        return self.end if end < 0 else end
-
-    def line(self, begin: int, end: int) -> bytes:
-        """Return what a line says; it may be shorter than the line.
-
-        A long one is cut at a blank, so that no number loses digits.
+        Of each, where it begins and ends, and what it says. A long one is cut at a blank, so that
+        no number loses digits.
         """
-        if end - begin > LONGEST_TEXT:
-            end = max(self.text.rfind(b" ", begin, begin + LONGEST_TEXT), begin)
-        line = self.text[begin:end]
-        return without_colours(line) if self._is_coloured else line
-
-    def lines(self) -> Iterator[tuple[int, int]]:
-        """Find all lines that have ended."""
-        begin = 0
-        while begin < self.end:
-            end = self.line_end(begin)
-            yield begin, end
-            begin = end + 1
-
-    def lines_of(
-        self, expression: Expression | JsonRecord, begin: int, end: int
-    ) -> Iterator[tuple[int, int]]:
-        """Find the lines between two places at lines' ends that may match an expression."""
-        end = min(end, self.end)
-        while begin < end and (place := self._next(expression, begin, end)) >= 0:
-            line = self.line_begin(place, begin), self.line_end(place)
-            yield line
-            begin = line[1] + 1
-
-    def _next(self, expression: Expression | JsonRecord, begin: int, end: int) -> int:
-        """Find a byte of the next line that may match; -1 without one."""
-        if self._is_coloured:
-            while begin < end:
-                stop = self.line_end(begin)
-                if stop > begin and expression.literal in self.line(begin, stop):
-                    return begin
-                begin = stop + 1
-            return -1
-        if expression.literal:
-            return self.text.find(expression.literal, begin, end)
-        match = expression.search(self.text, begin, end)
-        return -1 if match is None else match.start()
+        text, at = self.text, max(begin - self.offset, 0)
+        stop = self._end if end is None else min(end - self.offset, self._end)
+        is_searched = bool(literal) and not self._is_coloured
+        while at < stop:
+            place = text.find(literal, at, stop) if is_searched else at
+            if place < 0:
+                return
+            first = text.rfind(b"\n", at, place) + 1 or at
+            last = text.find(b"\n", place, self._end)
+            last = shown = self._end if last < 0 else last
+            if last - first > LONGEST_TEXT:
+                shown = max(text.rfind(b" ", first, first + LONGEST_TEXT), first)
+            line = text[first:shown]
+            if self._is_coloured:
+                line = without_colours(line)
+            if is_searched or literal in line:
+                yield self.offset + first, self.offset + last, line
+            at = last + 1
 
 
 class LineReader:
@@ -143,28 +115,27 @@ class LineReader:
     cut at the same places.
     """
 
-    def __init__(self, file: LogFile, size: int = BLOCK_SIZE) -> None:
-        self._file = file
+    def __init__(self, size: int = BLOCK_SIZE) -> None:
+        """Begin at the first byte; ``size`` bytes are read at once."""
         self._size = min(max(size, 1), LONGEST_LINE)
         self._rest = b""
         self.position = 0
         """How many bytes of the log have been read, also of a line that has not ended."""
 
-    def available(self) -> Iterator[Block]:
+    def available(self, file: LogFile) -> Iterator[Block]:
         """Yield the lines that have ended by now, from where the reading stopped before."""
-        while data := self._file.part(self.position, self.position + self._size):
+        while data := file.part(self.position, self.position + self._size):
             self.position += len(data)
             self._rest += data.translate(LINE_ENDS)
-            while _is_too_long(self._rest):
+            while len(self._rest) >= LONGEST_LINE and b"\n" not in self._rest[:LONGEST_LINE]:
                 yield self._taken(LONGEST_LINE, is_whole=False)
             if cut := self._rest.rfind(b"\n") + 1:
                 yield self._taken(cut, is_whole=True)
 
     def rest(self) -> Iterator[Block]:
         """Yield the last line, where it has not ended: for a log that grows no more."""
-        block = self._taken(len(self._rest), is_whole=False)
-        if block.text:
-            yield block
+        if self._rest:
+            yield self._taken(len(self._rest), is_whole=False)
 
     def _taken(self, count: int, *, is_whole: bool) -> Block:
         offset = self.position - len(self._rest)
@@ -175,14 +146,10 @@ class LineReader:
         return Block(text, offset, is_whole=is_whole)
 
 
-def _is_too_long(text: bytes) -> bool:
-    return len(text) >= LONGEST_LINE and text.find(b"\n", 0, LONGEST_LINE) < 0
-
-
 def blocks(file: LogFile, size: int = BLOCK_SIZE) -> Iterator[Block]:
     """Read a whole log."""
-    reader = LineReader(file, size)
-    yield from reader.available()
+    reader = LineReader(size)
+    yield from reader.available(file)
     yield from reader.rest()
 
 

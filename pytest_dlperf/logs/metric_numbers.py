@@ -1,16 +1,22 @@
-"""The numbers of a declared metric in a log, and the lines of measured steps that they stand on."""
+"""Find the numbers of declared metrics while a log is read for its steps, on the same pass.
+
+A number belongs to the step whose record stands on its line, else to the last one before it. Where
+the step's own line has a metric's number, the lines up to the next record are not searched for it:
+what else the trainer prints there, such as a validation, is not of the step. Numbers that name
+their step belong to that one; those over the whole run, to none.
+"""
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from pytest_dlperf.formats.contract import shown
 from pytest_dlperf.formats.declared import DeclaredMetric, Over
-from pytest_dlperf.formats.documents import FoundRecord
-from pytest_dlperf.formats.keyed import AnyMatch
-from pytest_dlperf.formats.printed import printed_number
+from pytest_dlperf.formats.keyed import AnyMatch, FoundRecord
+from pytest_dlperf.formats.printed import printed_number, shown
 from pytest_dlperf.logs.lines import Block
 from pytest_dlperf.logs.records import LONGEST_STEP
 
@@ -22,6 +28,7 @@ class Numbers:
         "_groups",
         "_rank",
         "_unit",
+        "answered",
         "declared",
         "fault",
         "names",
@@ -46,6 +53,8 @@ class Numbers:
         """Of a family, the members that they are of."""
         self.fault: tuple[str, int] | None = None
         """The first text that is no proper number, and why; and its place."""
+        self.answered = -1
+        """Where the last line of a step stands that has a number."""
 
     def take(self, line: bytes, offset: int, step: int) -> bool:
         """Take all numbers of a line that begins at ``offset``; say whether there was one."""
@@ -83,14 +92,6 @@ class Numbers:
                 for group, more in self._groups:
                     self._add(match, group, more, offset, step)
         return found
-
-    def take_lines(self, lines: MeasuredLines, window: tuple[int, int]) -> list[int]:
-        """Take all numbers of the lines of measured steps; return which have none."""
-        places = enumerate(zip(lines.texts, lines.offsets, strict=True))
-        if self.declared.has_step:
-            shifts = lines.shifts
-            return [at for at, line in places if not self.take_stepped(*line, shifts[at], window)]
-        return [at for at, line in places if not self.take(*line, lines.steps[at])]
 
     def _add(self, match: AnyMatch, group: int, more: str, offset: int, step: int) -> None:
         text = match[group] or b""
@@ -147,23 +148,132 @@ class Numbers:
         """Note a fault at a place of the log, unless there is one before."""
         self.fault = self.fault or (reason, offset)
 
-    def take_between(self, block: Block, begin: int, end: int, step: int) -> None:
-        """Take all numbers between two places of a block, which lie at lines' ends."""
-        for start, stop in block.lines_of(self.declared.record, begin, end):
-            self.take(block.line(start, stop), block.offset + start, step)
+
+class _StepLine(NamedTuple):
+    """The line of a step's record."""
+
+    offset: int
+    step: int
+    shift: int
+    """What makes a printed number the step's."""
+    inside: bool
+    """Whether the step is measured."""
 
 
-class MeasuredLines:
-    """The lines of measured steps in one block."""
+class MetricScan:
+    """Takes the numbers of all metrics of one log, block by block.
 
-    def __init__(self) -> None:
-        self.texts: list[bytes] = []
-        self.offsets: list[int] = []
-        self.steps: list[int] = []
-        self.shifts: list[int] = []
-        self.behind: list[tuple[int, int]] = []
-        """What follows each, up to the next record's line, in the block."""
-        self.before: tuple[int, int] = (0, 0)
-        """What stands before the first record's line."""
-        self.between: list[tuple[int, int]] = []
-        """What stands between the lines of measured steps, as far as other steps do."""
+    For each block ``at_record`` comes first, for the records of steps in it as far as one could
+    begin or end the window, then ``search``.
+    """
+
+    def __init__(self, declared: Sequence[DeclaredMetric]) -> None:
+        """Look for these."""
+        self.numbers = tuple(map(Numbers, declared))
+        self._over_run = [n for n in self.numbers if n.declared.over is Over.RUN]
+        self._windowed = [n for n in self.numbers if n.declared.over is Over.WINDOW]
+        self._lines = [_StepLine(-1, 0, 0, inside=False)]
+        self._first_shift: int | None = None
+        self._early: list[tuple[Numbers, int, bytes]] = []
+        """Lines that name a step, before it is known what the first is called."""
+        self._has_left = False
+
+    @property
+    def _open(self) -> list[Numbers]:
+        """What is looked for behind the last record: numbers that it does not have."""
+        last = self._lines[-1]
+        if self._has_left:
+            return []
+        if last.inside:
+            return [each for each in self._windowed if each.answered != last.offset]
+        return [each for each in self._windowed if each.declared.has_step]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing behind the last record of the window can matter any more."""
+        return not (self._over_run or self._open)
+
+    @property
+    def lacking(self) -> list[DeclaredMetric]:
+        """The metrics that have no number yet, which may still come."""
+        early = {numbers for numbers, *_ in self._early}
+        return [
+            each.declared
+            for each in (*self._over_run, *self._open)
+            if not (each.values or each.fault is not None or each in early)
+        ]
+
+    def at_record(self, offset: int, step: int, shift: int, *, inside: bool) -> None:
+        """Note the record of a step on the line there; of several, the first counts."""
+        if self._first_shift is None:
+            self._first_shift = shift
+        if offset != self._lines[-1].offset:
+            self._lines.append(_StepLine(offset, step, shift, inside))
+
+    def leave_window(self, offset: int) -> None:
+        """Note that the record there is of no measured step, nor any behind it."""
+        if not self._has_left:
+            self._has_left = True
+            self._lines.append(_StepLine(offset, 0, self._lines[-1].shift, inside=False))
+
+    def search(self, block: Block, window: tuple[int, int]) -> None:
+        """Search a block.
+
+        ``window`` is the last step before those that are measured, and the last of them.
+        """
+        offsets = [each.offset for each in self._lines]
+        is_measured = any(each.inside for each in self._lines)
+        for numbers in self._windowed:
+            if is_measured or numbers.declared.has_step:
+                for offset, _, line in block.lines_with(numbers.declared.record.literal):
+                    step_line = self._lines[bisect_right(offsets, offset) - 1]
+                    self._take(numbers, step_line, offset, line, window)
+        for numbers in self._over_run:
+            for offset, _, line in block.lines_with(numbers.declared.record.literal):
+                numbers.take(line, offset, 0)
+        del self._lines[:-1]
+        self._take_early(window)
+
+    def _take(
+        self,
+        numbers: Numbers,
+        step_line: _StepLine,
+        offset: int,
+        line: bytes,
+        window: tuple[int, int],
+    ) -> None:
+        """Take the numbers of a line, on which a step's record stands or some way before it."""
+        is_own = offset == step_line.offset
+        if not is_own and step_line.inside and numbers.answered == step_line.offset:
+            return
+        found = False
+        if not numbers.declared.has_step:
+            found = step_line.inside and numbers.take(line, offset, step_line.step)
+        elif self._first_shift is None or step_line.offset < 0:
+            self._early.append((numbers, offset, line))
+        elif not self._has_left or offset < self._lines[-1].offset:
+            found = numbers.take_stepped(line, offset, step_line.shift, window)
+        if found and is_own:
+            numbers.answered = offset
+
+    def settle(self, first_step: int | None, window: tuple[int, int]) -> None:
+        """Take the numbers that name their step from a log that shows no steps, at its end.
+
+        Without ``first_step``, the log decides what it calls its first one.
+        """
+        if self._first_shift is None and self._early:
+            if first_step is None:
+                named = (
+                    match["step"] or b""
+                    for numbers, _, line in self._early
+                    for match in numbers.declared.record.finditer(line)
+                )
+                first_step = min([1, *(int(t[:LONGEST_STEP]) for t in named if t.isdigit())])
+            self._first_shift = 1 - first_step
+            self._take_early(window)
+
+    def _take_early(self, window: tuple[int, int]) -> None:
+        if self._first_shift is not None:
+            for numbers, offset, line in self._early:
+                numbers.take_stepped(line, offset, self._first_shift, window)
+            self._early.clear()

@@ -8,28 +8,25 @@ log counts as broken.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import NamedTuple
 
-from pytest_dlperf.formats.contract import BrokenContractError, positive
 from pytest_dlperf.formats.log_format import JoinedRecords, LogFormat, Published, Ranks, Rule
+from pytest_dlperf.formats.printed import BrokenContractError, positive
 from pytest_dlperf.logs.clock import Clock
-from pytest_dlperf.logs.lines import Block
-from pytest_dlperf.logs.numbering import Mark, StepOrder
 from pytest_dlperf.logs.records import Record
-from pytest_dlperf.logs.scan import MetricScan
-from pytest_dlperf.logs.track_times import Estimate, NoStepTimesError
-from pytest_dlperf.logs.tracks import LOOK_AHEAD, Gaps, RankCount, StepProgress
+from pytest_dlperf.logs.steady import Estimate, NoStepTimesError
+from pytest_dlperf.logs.tracks import LOOK_AHEAD, NEVER, Mark, Span, StepProgress, Track
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Window
 
 
-class _Line(Struct):
+class _Line(NamedTuple):
+    offset: int
+    end: int
     epoch: int
     step: int
     text: bytes
-    offset: int
-    end: int
 
 
 class PublishedLines:
@@ -38,7 +35,7 @@ class PublishedLines:
     def __init__(
         self, log_format: LogFormat, definition: Published, window: Window, case: Case
     ) -> None:
-        self._format = log_format
+        """Expect lines of ``log_format`` from a run of ``case``."""
         self._definition = definition
         self._case = case
         self._measured = window.measured_steps
@@ -48,39 +45,34 @@ class PublishedLines:
         times = case.topology.nodes if definition.lines_grow_with_nodes else 1
         self._skipped = skipped // interval * times
         self._needed = needed // interval * times
+        self._shared = log_format.ranks is Ranks.LOCAL
+        self._ranks = case.topology.devices_per_node if self._shared else 1
+        self._track = Track(log_format, Span(0, NEVER, 1), case, self._ranks)
         self._lines = 0
         self._line: _Line | None = None
+        self._last: Record | None = None
         self._values: list[float] = []
-        self._total = 0.0
         self._clock = Clock()
-        self._shared = log_format.ranks is Ranks.LOCAL
-        self._alone = not self._shared or case.topology.devices_per_node == 1
-        self._count = RankCount(log_format, case, case.topology.devices_per_node)
-        self._order = StepOrder(log_format)
-        self._numbers = self._order.numbers
-        self._enough: int | None = None
-        self._ranks = case.topology.devices_per_node if self._shared else 1
-        self._before = (-1, -1)
-        self._first = (0, 0)
-        self._gaps = Gaps()
-        self._offset: int | None = None
+        self.enough: int | None = None
+        """Up to which byte of the log is read, once all lines are there and each rank has shown."""
 
     @property
     def complete(self) -> bool:
         """Whether all lines are there that count, and each rank has shown."""
-        return self._enough is not None
+        return self.enough is not None
 
     @property
     def seen(self) -> StepProgress:
         """How far the log has come; warm-up and window are estimates, since lines are counted."""
         # Where all lines are there, only a first step of other ranks is awaited.
-        awaited = self._numbers.furthest if self._lines < self._needed else 0
+        furthest = self._track.numbers.furthest
+        awaited = furthest if self._lines < self._needed else 0
         return StepProgress(
             found=self._lines,
             warmup=self._steps_of(self._skipped),
             window=self._steps_of(self._needed),
-            slowest=self._numbers.furthest,
-            last={"": self._numbers.furthest} if self._numbers.furthest else {},
+            slowest=furthest,
+            last={"": furthest} if furthest else {},
             awaited={} if self.complete else {"": awaited},
         )
 
@@ -89,52 +81,70 @@ class PublishedLines:
         """None: lines are counted, of whichever rank printed them."""
         return []
 
+    @property
+    def _least_steps(self) -> int:
+        """How many steps at the begin do not count, and may be missing."""
+        above = self._definition.only_steps_above
+        return 0 if above is None else above - (self._track.numbers.first or 0) + 1
+
     def _steps_of(self, lines: int) -> int:
         """About how many steps a rank has shown with so many lines that count."""
         lines = -(-lines // self._ranks)
-        above = self._definition.only_steps_above
-        begin = 1 if above is None else above - (self._numbers.first or 0) + 2
         interval = self._definition.print_interval or 1
-        if self._alone and self._gaps.counts:
-            interval = self._gaps.interval
+        if self._ranks == 1 and self._track.gaps:
+            interval = self._track.interval
+        begin = self._least_steps + 1
         return begin + (lines - 1) * interval if lines > 0 else begin - 1
 
     @property
     def mark(self) -> Mark | None:
         """Where all lines are there and each rank has shown; of several, only its first step."""
-        if self._enough is None:
+        if self.enough is None:
             return None
-        if self._alone:
-            return Mark(self._enough, *self._before, self._numbers.last_of_epoch)
-        epoch, number = self._first
-        return Mark(self._enough, epoch, number + 1)
+        mark = self._track.numbers.mark(self.enough)
+        if self._ranks == 1:
+            return mark
+        return Mark(self.enough, 0, (self._track.numbers.first or 0) + 1)
 
-    def take(self, record: Record, block: Block, scan: MetricScan | None = None) -> bool:
-        """Take the next record, of a block of lines; false where enough was shown before it."""
-        if self._line is not None and block.has_line_end(self._line.end, record.offset):
-            self._close()
-        if self._enough is not None and record.offset >= self._enough:
-            return False
-        self._take(record)
-        if scan is not None:
-            shift, inside = self._numbers.shift, self._counts(self._line)
-            scan.at_record(record, step=self._numbers.furthest, shift=shift, inside=inside)
-        return True
+    def has_enough(self, position: int) -> bool:
+        """Say whether lines that end at a byte of the log, or before, show enough."""
+        self.end_line()
+        return self.enough is not None and self.enough <= position
 
-    def enough_in(self, block: Block) -> int | None:
-        """Return up to which byte of the log it has shown enough, if that is in the block."""
-        if self._line is not None and block.has_line_end(self._line.end, block.end_offset):
-            self._close()
-        enough = self._enough
-        return enough if enough is not None and enough <= block.end_offset else None
+    def take(self, record: Record) -> tuple[int, int, bool]:
+        """Take the next record; return its step, what makes its number that, and if it counts."""
+        if self._line is not None and record.offset != self._line.offset:
+            self.end_line()
+        numbers = self._track.numbers
+        if self.enough is not None and record.offset >= self.enough:
+            return numbers.step, numbers.shift, False
+        if self._track.take(record):
+            self._last = record
+            # Once all lines are there, ranks are awaited that have not shown.
+            if self._lines == self._needed:
+                self._settle(record.end)
+            else:
+                self._join(record)
+        return numbers.step, numbers.shift, self._counts()
 
-    def _counts(self, line: _Line | None) -> bool:
-        """Say whether the line under way is one of those that are measured."""
-        return (
-            line is not None
-            and self._is_counted(line)
-            and self._skipped <= self._lines < self._needed
+    def _join(self, record: Record) -> None:
+        """Begin a line with a record, or take what the original does of several on one."""
+        line, glued = self._line, self._definition.glued
+        new = _Line(
+            record.offset, record.end, int(record.epoch or b"0"), int(record.step), record.time
         )
+        if line is None:
+            self._line = new
+        elif glued is JoinedRecords.LAST:
+            self._line = new._replace(epoch=line.epoch)
+        elif glued is JoinedRecords.LAST_STEP:
+            self._line = line._replace(step=new.step)
+
+    def _counts(self) -> bool:
+        """Say whether the line under way is one of those that are measured."""
+        line = self._line
+        is_measured = self._skipped <= self._lines < self._needed
+        return line is not None and is_measured and self._is_counted(line)
 
     def _is_counted(self, line: _Line) -> bool:
         definition = self._definition
@@ -145,55 +155,14 @@ class PublishedLines:
 
     def _settle(self, position: int) -> None:
         """Decide how far to read, once all lines are there and each rank has shown."""
-        if self._lines == self._needed and self._enough is None:
+        if self._lines == self._needed and self.enough is None:
             if not self._shared:
-                self._enough = position
-            elif self._count.all_there:
-                self._enough = position + LOOK_AHEAD
+                self.enough = position
+            elif self._ranks == 1 or self._track.all_begun:
+                self.enough = position + LOOK_AHEAD
 
-    def _take(self, record: Record) -> None:
-        if not self._follow(record):
-            return
-        line = self._line
-        if self._lines == self._needed:
-            # Only ranks are awaited that have not shown: no step of another's is a sign of them.
-            self._settle(record.end)
-            return
-        if line is None:
-            self._line = _Line(*self._before, record.time, record.offset, record.end)
-        else:
-            line.end = record.end
-            if self._definition.glued is not JoinedRecords.FIRST:
-                line.step = self._before[1]
-            if self._definition.glued is JoinedRecords.LAST:
-                line.text = record.time
-
-    def _follow(self, record: Record) -> bool:
-        """Go on to a record; false for an identical copy of the one before."""
-        numbers, begins = self._numbers, self._offset is None
-        if self._shared:
-            self._count.note(record)
-        if not self._alone:
-            numbers.furthest = max(numbers.furthest, numbers.place(record))
-        elif not self._order.follow(record):
-            return False
-        step, epoch = int(record.step), int(record.epoch or b"0")
-        gap, in_epoch = step - self._before[1], epoch == self._before[0]
-        if self._alone:
-            gap, in_epoch = self._order.gap, not (begins or numbers.turned)
-            if begins:
-                # Steps that do not count may be missing at the begin.
-                least = self._definition.only_steps_above or -1
-                gap -= max(least - (numbers.first or 0) + 1, 0)
-        elif begins:
-            self._first = epoch, step
-        if self._alone or not begins:
-            inside, in_epoch = self._lines < self._needed, in_epoch and gap > 0
-            self._gaps.note(gap, step, record.offset, in_epoch=in_epoch, in_window=inside)
-        self._before, self._offset = (epoch, step), record.offset
-        return True
-
-    def _close(self) -> None:
+    def end_line(self) -> None:
+        """Count the line under way, which has ended."""
         line, self._line = self._line, None
         definition = self._definition
         if line is None or not self._is_counted(line):
@@ -207,14 +176,14 @@ class PublishedLines:
         elif self._lines > self._skipped:
             rates = definition.rule is Rule.MEAN_RATE
             what = "the printed speed" if rates else "the step's time"
-            value = positive(line.text, what=what, offset=line.offset)
-            self._values.append(value)
-            self._total += value
+            self._values.append(positive(line.text, what=what, offset=line.offset))
+        # What follows does not have to be whole.
+        self._track.complete = self._lines == self._needed
         self._settle(line.end)
 
     def estimate(self) -> Estimate:
         """Compute as the original did."""
-        self._close()
+        self.end_line()
         self._check_lines()
         rule = self._definition.rule
         batch = self._case.global_batch
@@ -226,7 +195,7 @@ class PublishedLines:
             return Estimate(speed, self._measured, note)
         if rule is Rule.MEAN_DURATION:
             count = len(self._values)
-            return Estimate(round(batch / (self._total / count), PUBLISHED_DECIMALS), count)
+            return Estimate(round(batch / (sum(self._values) / count), PUBLISHED_DECIMALS), count)
         if rule is Rule.MEAN_SPEED:
             speeds = [round(batch / seconds, 4) for seconds in self._values]
         else:
@@ -242,11 +211,9 @@ class PublishedLines:
         )
 
     def _check_lines(self) -> None:
-        definition = self._definition
-        wanted = definition.print_interval
-        # Which rank printed a line is not known: the next one's may be another's, and further on.
-        interval = self._gaps.interval if self._alone else self._gaps.least
-        if wanted is not None and self._gaps.counts and interval != wanted:
+        definition, track = self._definition, self._track
+        wanted, interval = definition.print_interval, track.interval
+        if wanted is not None and track.gaps and interval != wanted:
             raise BrokenContractError(
                 f"the published definition counts lines of every {wanted} step(s), and this log "
                 f"prints every {interval}: found are {self._lines} lines, needed "
@@ -258,15 +225,14 @@ class PublishedLines:
             raise BrokenContractError(
                 f"too few steps: the log has {self._lines} lines that count{every}; the published "
                 f"definition needs {self._needed}",
-                offset=self._offset,
+                offset=None if self._last is None else self._last.offset,
                 place="the last step is on line",
             )
-        gap, step, offset = self._gaps.widest
-        if self._alone and gap >= 2 * interval:
+        track.check_no_hole()
+        first = track.steps[0].number if track.steps else 1
+        if first - self._least_steps >= 2 * interval:
             raise BrokenContractError(
-                f"steps are missing from the log: none of the {gap - 1} before step {step}, so its "
-                "lines do not stand for the steps that the published definition takes them for",
-                offset=offset,
+                f"steps are missing from the log: step {first}, counted from 1, is its first"
             )
         least = 1 if definition.rule is Rule.ELAPSED else 0
         if self._skipped < least or self._needed <= self._skipped:
@@ -274,5 +240,4 @@ class PublishedLines:
                 f"the published definition has no number for lines {self._skipped} to "
                 f"{self._needed}; give the window more steps"
             )
-        if self._shared:
-            self._count.check_all_there()
+        track.check_all_begun()

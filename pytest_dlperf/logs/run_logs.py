@@ -7,6 +7,7 @@ trained.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, final
@@ -140,10 +141,9 @@ class RunLogs:
             caught_up = each.advance(bound) and caught_up
         return caught_up
 
-    def close(self) -> None:
-        """Close the logs; nothing more is read of them."""
-        for each in self.readings:
-            each.close()
+    def restart(self) -> None:
+        """Forget what was read, where a look has been broken off."""
+        self.readings = tuple(dataclasses.replace(each) for each in self.readings)
 
     def finish(self, limits: Sequence[int | None] = ()) -> Run:
         """Read the rest and measure the run; the reading is over then.
@@ -152,10 +152,7 @@ class RunLogs:
         """
         bounds = [*limits, *[None] * len(self.readings)]
         self.readings = tuple(each.up_to(bounds[each.node]) for each in self.readings)
-        try:
-            return _measured(self.readings, self._which, bounds)
-        finally:
-            self.close()
+        return _measured(self.readings, self._which, bounds)
 
 
 # ------------------------------------------------------------- what the nodes say together
@@ -228,7 +225,7 @@ def _look_at(other: LogReading, main: LogReading, results: _Results) -> None:
 
 def _refused(other: LogReading) -> str | None:
     """Say why a log that does not count makes the run a wrong one, if it does."""
-    if (said := other.facts.contradiction) is not None:
+    if (said := other.facts.contradiction()) is not None:
         return f"{_named(other)}: {said}"
     if other.log_format.ranks is Ranks.LOCAL and not other.steps.furthest:
         return f"{_silence(other)}, and every rank prints ('ranks: local')"

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, final
 
-from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.declared import DeclaredMetric
 from pytest_dlperf.formats.log_format import LogFormat
+from pytest_dlperf.formats.printed import BrokenContractError
 from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.lines import Block, LogFile, blocks, readable
-from pytest_dlperf.logs.metric_numbers import Numbers
+from pytest_dlperf.logs.metric_numbers import MetricScan, Numbers
 from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
-from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.logs.tracks import StepProgress
 from pytest_dlperf.model.case import Case
@@ -60,8 +59,8 @@ class RunNumbers:
         """Read nothing yet."""
         return True
 
-    def close(self) -> None:
-        """Close nothing: no log is open."""
+    def restart(self) -> None:
+        """Forget nothing: nothing has been read."""
 
     def finish(self, limits: Sequence[int | None] = ()) -> Run:
         """Read the logs, of which so many bytes count each, and measure the run."""
@@ -82,8 +81,8 @@ class RunNumbers:
                 return invalid(run, f"the log cannot be read: {why} ({readable(str(path))})")
             except BrokenContractError as error:
                 return invalid(run, f"{error.reason} ({readable(str(path))})")
-            if facts.contradiction is not None:
-                return invalid(run, str(facts.contradiction))
+            if (contradiction := facts.contradiction()) is not None:
+                return invalid(run, str(contradiction))
             numbers = {each.declared.metric.name: each for each in (*scan.numbers, *keyed)}
             logs.append(NodeLog(str(path), numbers, has_steps=False))
         if not any(sizes):
@@ -98,7 +97,7 @@ def _read(path: Path, scan: MetricScan, facts: FactCheck, limit: int | None) -> 
         for block in blocks(file):
             # The program has ended, and so has its last line, whether it says so or not.
             whole = Block(block.text, block.offset)
-            facts.look(whole, whole.end, in_header=True)
+            facts.look(whole)
             scan.search(whole, _ALL)
         return file.size
 

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.log_format import LogFormat
+from pytest_dlperf.formats.printed import BrokenContractError
 from pytest_dlperf.logs.lines import LogFile, block_between
-from pytest_dlperf.logs.numbering import Mark, epoch_hint, epoch_was_cut
 from pytest_dlperf.logs.records import LONGEST_STEP, Record, RecordFinder
+from pytest_dlperf.logs.tracks import Mark, epoch_hint, epoch_was_cut
 
 _REACH: Final = 1024 * 1024
-_PIECE: Final = 256 * 1024
 
 
 def check_behind(file: LogFile, finder: RecordFinder, log_format: LogFormat, mark: Mark) -> None:
@@ -28,18 +27,18 @@ def check_behind(file: LogFile, finder: RecordFinder, log_format: LogFormat, mar
     """
     if log_format.step_every is not None:
         return
-    has_epochs = "epoch" in log_format.record.groupindex
     behind = beyond = False
+    longest = mark.last_of_epoch
     for record in _sound_records(file, finder, mark.offset):
-        numbers = (record.step, record.epoch) if has_epochs else (record.step,)
+        numbers = record.step, record.epoch or b"0"
         if not all(each.isdigit() and len(each) <= LONGEST_STEP for each in numbers):
             continue
-        step, epoch = int(record.step), int(record.epoch) if has_epochs else 0
+        step, epoch = map(int, numbers)
         was_behind, was_beyond = behind, beyond
-        behind = epoch < mark.epoch or (epoch == mark.epoch and step < mark.number)
-        beyond = mark.last_of_epoch is not None and step > mark.last_of_epoch
-        if beyond and was_beyond and mark.last_of_epoch is not None:
-            raise epoch_was_cut(mark.last_of_epoch, step, record.offset)
+        behind = (epoch, step) < (mark.epoch, mark.number)
+        beyond = longest is not None and step > longest
+        if longest is not None and beyond and was_beyond:
+            raise epoch_was_cut(longest, step, record.offset)
         if behind and was_behind:
             raise BrokenContractError(
                 f"a second run begins in the same file: step {step} stands behind step "
@@ -51,9 +50,7 @@ def check_behind(file: LogFile, finder: RecordFinder, log_format: LogFormat, mar
 
 def _sound_records(file: LogFile, finder: RecordFinder, begin: int) -> Iterator[Record]:
     """Find records up to the first that is broken: behind the window nothing depends on it."""
-    ends = min(begin + _REACH, file.size), file.size
-    for start, end in ((begin, ends[0]), (max(ends[1] - _REACH, ends[0]), ends[1])):
+    near = min(begin + _REACH, file.size)
+    for start, end in ((begin, near), (max(file.size - _REACH, near), file.size)):
         with suppress(BrokenContractError):
-            for at in range(start, end, _PIECE):
-                stop = min(at + _PIECE, end)
-                yield from finder.elsewhere(block_between(file, at, stop, is_cut=at > begin))
+            yield from finder.find(block_between(file, start, end, is_cut=start > near))

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
-import time
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
-from itertools import chain
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
-from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.declared import DeclaredMetric
 from pytest_dlperf.formats.log_format import LogFormat
+from pytest_dlperf.formats.printed import BrokenContractError
 from pytest_dlperf.logs.arrivals import Arrivals, ArrivalStamps, arrivals_of
 from pytest_dlperf.logs.fact_check import FactCheck
 from pytest_dlperf.logs.lines import BLOCK_SIZE, Block, LineReader, LogFile, line_number, readable
-from pytest_dlperf.logs.numbering import first_step
+from pytest_dlperf.logs.metric_numbers import MetricScan
 from pytest_dlperf.logs.published import PublishedLines
 from pytest_dlperf.logs.records import Record, RecordFinder
 from pytest_dlperf.logs.run_metrics import NodeLog, reduced, with_declared
-from pytest_dlperf.logs.scan import MetricScan
 from pytest_dlperf.logs.second_run import check_behind
-from pytest_dlperf.logs.steady import SteadySteps
-from pytest_dlperf.logs.track_times import Estimate, NoStepTimesError
+from pytest_dlperf.logs.steady import Estimate, NoStepTimesError, SteadySteps
 from pytest_dlperf.logs.tracks import Span, StepProgress
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
@@ -37,8 +33,6 @@ from pytest_dlperf.model.metric import THROUGHPUT, Metric, Source
 from pytest_dlperf.model.work import Timing
 
 T = TypeVar("T")
-LOOK_LIMIT_S: Final = 1.0
-"""A look at a growing log stops for now after so long, with what it has read."""
 
 
 class LogState(Enum):
@@ -61,9 +55,8 @@ class LogReading:
     iterations, as its definition counts); of an invalid one, those that were found.
 
     ``advance`` reads what is new, as often as one likes and wherever the log happens to end.
-    ``finish`` then reads the rest; the run is the same without any ``advance``. A log is read once,
-    but where a message needs to say what is wrong on which line of it. One that is not there yet
-    has not grown.
+    ``finish`` then reads the rest; the run is the same without any ``advance``. One that is not
+    there yet has not grown. Between two looks the log is not open.
 
     Raises:
         ValueError: The window is none, or the format has no published definition to take.
@@ -92,14 +85,10 @@ class LogReading:
     """Bytes to read at once; the result does not depend on it."""
 
     def __post_init__(self) -> None:
+        """Begin before the first byte."""
         if self.window.warmup_steps < 0 or self.window.measured_steps < 1:
             raise ValueError(f"{self.window} is not a valid window: measure one step or more")
         self.log_format = self.log_format.of(self.case)
-        self._step_times = [
-            metric
-            for metric in self.metrics
-            if metric.source is Source.STEPS and metric.statistic is not None
-        ]
         # What is looked for in the log; a second definition may go by another number of a line.
         self._format = self.log_format
         if self.estimator is Estimator.PUBLISHED:
@@ -107,19 +96,14 @@ class LogReading:
         self._collector = _collector(self._format, self.case, self.window, self.estimator)
         declared = [each for each in self.declared if each.is_on(self.node, self.nodes)]
         self._scan = MetricScan(declared) if declared else None
+        self.facts = FactCheck(self.log_format, self.case)
         self.first_step: int | None = None
         """The step of the log's first record; ``None`` before it is there."""
-        self._steps_done = False
-        self.facts = FactCheck(self.log_format, self.case)
-        self._in_header = True
-        self._enough = False
-        self._found: tuple[int, ...] | None = None
-        self._progress: StepProgress | None = None
-        self._file: LogFile | None = None
-        self._reader: LineReader | None = None
         self.reason: str | None = None
         """What the log has broken, and on which line; ``None`` unless it is broken."""
-        self._closed = False
+        self._steps_done = False
+        self._enough = False
+        self._reader = LineReader(self.buffer_size)
         self._arrivals = Arrivals(self.path)
         self._stamps: ArrivalStamps | None = None
         """What makes the stamps of records without a time."""
@@ -149,160 +133,164 @@ class LogReading:
     @property
     def position(self) -> int:
         """How many bytes of the log have been read."""
-        return 0 if self._reader is None else self._reader.position
+        return self._reader.position
 
     @property
     def steps(self) -> StepProgress:
         """How far the ranks have come."""
-        if self._progress is None:
-            self._progress = self._collector.seen
-        return self._progress
+        return self._collector.seen
+
+    @property
+    def window_in_steps(self) -> tuple[int, int]:
+        """The last step before the measured ones, and the last of them."""
+        return self.steps.warmup, self.steps.window
 
     def advance(self, limit: int | None = None) -> bool:
         """Read what is new, up to ``limit`` bytes of the log; say whether that was all there is."""
-        if self.reason is not None or self._enough or self._closed or self._is_read(limit):
+        if self.reason is not None or self._enough:
             return True
-        caught_up = True
         with suppress(FileNotFoundError):
-            caught_up = self._noting(self._look, limit) is not False
-        if not self.position:
-            # Another file may still take the place of one that is empty.
-            self._let_go()
-        return caught_up and (limit is None or self.position < limit)
+            self._look(lambda file: self._read(self._reader.available(file)), limit)
+        return limit is None or self.position < limit
 
-    def _look(self, _file: LogFile, reader: LineReader) -> bool:
-        return self._take(reader.available(), time.monotonic() + LOOK_LIMIT_S)
-
-    def _is_read(self, limit: int | None) -> bool:
-        """Whether all of the log has been read, and nothing has come of it since the last look.
-
-        Of many nodes most print nothing, and none must cost more than this.
-        """
-        before, self._found = self._found, None
-        if limit is not None and self.position >= limit:
-            return False
-        with suppress(OSError):
-            found = os.stat(self.path)  # noqa: PTH116 - the path may be text
-            self._found = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-            return self._found == before and found.st_size == self.position
-        return False
+    def up_to(self, limit: int | None) -> LogReading:
+        """Give a reading that has not gone beyond ``limit``: this one, or one that begins anew."""
+        if limit is not None and self.position > limit:
+            return dataclasses.replace(self)
+        return self
 
     def finish(self, limit: int | None = None) -> Run:
         """Read the rest and measure a run that has this log alone; the reading is over then.
 
         With a ``limit`` the log counts as if it ended after so many bytes. Where more have been
-        read, or the log has been closed, it is read again.
+        read, it is read again.
         """
         run, log = self.result(limit)
         if run.status is not RunStatus.OK or not self.declared:
             return run
         return with_declared(run, self.declared, [log], self.window_in_steps)
 
-    def up_to(self, limit: int | None) -> LogReading:
-        """Give a reading that has not gone beyond ``limit``: this one, or one that begins anew."""
-        if self._closed or (limit is not None and self.position > limit):
-            self.close()
-            return dataclasses.replace(self)
-        return self
-
     def result(self, limit: int | None = None) -> tuple[Run, NodeLog]:
         """Do as ``finish``, and give the numbers of declared metrics apart."""
         reading = self.up_to(limit)
         if reading is not self:
             return reading.result(limit)
-        try:
-            run = self._finished(limit)
-        finally:
-            self.close()
-        if self._scan is not None and self._in_header:
-            self._scan.settle(self.log_format.first_step, self.window_in_steps)
-        found = () if self._scan is None else self._scan.numbers
+        run, scan, has_steps = self._finished(limit), self._scan, self.first_step is not None
+        if scan is not None and not has_steps:
+            scan.settle(self.log_format.first_step, self.window_in_steps)
+        found = () if scan is None else scan.numbers
         numbers = {each.declared.metric.name: each for each in found}
         problem = None if run.status is RunStatus.OK else run.reason
-        log = NodeLog(str(self.path), numbers, problem=problem, has_steps=not self._in_header)
-        return run, log
-
-    def close(self) -> None:
-        """Close the log; nothing more is read of it."""
-        self._closed = True
-        self._let_go()
-
-    def _let_go(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        return run, NodeLog(str(self.path), numbers, problem=problem, has_steps=has_steps)
 
     def _finished(self, limit: int | None) -> Run:
         estimate: Estimate | None = None
         if self.reason is None:
             try:
-                estimate = self._noting(self._estimate, limit)
+                estimate = self._look(self._estimate, limit)
             except FileNotFoundError as error:
                 self.reason = f"the log cannot be read: {error.strerror or error}"
+        run = Run(run=self.number, status=RunStatus.OK, log=str(self.path))
         if estimate is None:
-            return Run(
-                run=self.number,
-                status=RunStatus.INVALID,
-                reason=self.reason,
-                log=str(self.path),
-                steps=self._collector.seen.found,
-            )
+            invalid, found = RunStatus.INVALID, self.steps.found
+            return replace(run, status=invalid, reason=self.reason, steps=found)
         step_times, missing = self._times_of_steps()
-        return Run(
-            run=self.number,
-            status=RunStatus.OK,
+        return replace(
+            run,
             metrics={THROUGHPUT: estimate.throughput, **step_times},
             missing=missing,
             reason=estimate.note,
-            log=str(self.path),
             steps=estimate.steps,
             paused=estimate.paused,
         )
 
     def _times_of_steps(self) -> tuple[dict[str, float], dict[str, str]]:
         """Give the wanted percentiles of the steps' times, or why they are missing."""
+        wanted = {
+            metric.name: metric.statistic
+            for metric in self.metrics
+            if metric.source is Source.STEPS and metric.statistic is not None
+        }
         why = "the window is one step"
         try:
-            times = self._collector.step_times() if self._step_times else []
+            times = self._collector.step_times() if wanted else []
         except (NoStepTimesError, BrokenContractError) as error:
             times, why = [], str(error)
         if not times:
-            return {}, {metric.name: why for metric in self._step_times}
-        wanted = ((metric.name, metric.statistic) for metric in self._step_times)
-        return {name: reduced(how, times) for name, how in wanted if how is not None}, {}
+            return {}, dict.fromkeys(wanted, why)
+        return {name: reduced(statistic, times) for name, statistic in wanted.items()}, {}
 
-    def _noting(self, act: Callable[[LogFile, LineReader], T], limit: int | None) -> T | None:
+    def _look(self, act: Callable[[LogFile], T], limit: int | None) -> T | None:
         """Do something with the log, which ends at ``limit`` for now; note what is broken."""
         try:
-            file, reader = self._opened(limit)
-            try:
-                return act(file, reader)
-            except BrokenContractError as error:
-                self.reason = error.reason
-                if error.offset is not None:
-                    self.reason += f" ({error.place} {line_number(file, error.offset)})"
+            with LogFile(self.path) as file:
+                if self._stamps is not None:
+                    # Records without a time wait for theirs.
+                    self._arrivals.refresh()
+                    limit = min(self._arrivals.known, sys.maxsize if limit is None else limit)
+                file.limit = limit
+                try:
+                    return act(file)
+                except BrokenContractError as error:
+                    self.reason = error.reason
+                    if error.offset is not None:
+                        self.reason += f" ({error.place} {line_number(file, error.offset)})"
         except FileNotFoundError:
             raise
         except OSError as error:
             self.reason = f"the log cannot be read: {error.strerror or error}"
         return None
 
-    def _opened(self, limit: int | None) -> tuple[LogFile, LineReader]:
-        if self._file is None or self._reader is None:
-            self._file = LogFile(self.path)
-            self._reader = LineReader(self._file, self.buffer_size)
-        if self._stamps is not None:
-            # Records without a time wait for theirs.
-            self._arrivals.refresh()
-            limit = self._arrivals.known if limit is None else min(self._arrivals.known, limit)
-        self._file.limit = limit
-        return self._file, self._reader
+    def _read(self, found: Iterable[Block]) -> None:
+        """Go through blocks until the log has shown enough."""
+        for block in () if self._enough else found:
+            records = self._finder.find(block)
+            if not self._steps_done:
+                self._steps_done = self._feed(block, records)
+            scan = self._scan
+            if scan is not None:
+                if self._steps_done and (following := next(records, None)) is not None:
+                    scan.leave_window(following.offset)
+                scan.search(block, self.window_in_steps)
+            self._enough = self._steps_done and (scan is None or scan.is_done)
+            if self._enough:
+                return
 
-    def _estimate(self, file: LogFile, reader: LineReader) -> Estimate:
-        if not self._enough:
-            self._take(reader.available())
-        if not self._enough:
-            self._take(reader.rest())
+    def _feed(self, block: Block, records: Iterator[Record]) -> bool:
+        """Take the steps of a block; say whether the log has shown enough of them."""
+        facts, collector = self.facts, self._collector
+        facts.look(block, in_header=self.first_step is None)
+        try:
+            for record in records:
+                self._take(record)
+                if collector.enough is not None and record.offset >= collector.enough:
+                    break
+            enough = collector.has_enough(block.end)
+        except BrokenContractError as error:
+            # What the log says of its run up to there explains more.
+            raise facts.contradiction(error.offset or sys.maxsize) or error from None
+        # Without a step, a log that contradicts its case may well be another system's.
+        if self.first_step is not None:
+            facts.check(sys.maxsize if collector.enough is None else collector.enough)
+        return enough
+
+    def _take(self, record: Record) -> None:
+        """Take a step, and whether its line may have metrics; behind the window it is passed."""
+        collector, scan = self._collector, self._scan
+        enough = collector.enough
+        step, shift, inside = 0, 0, False
+        if enough is None or record.offset < enough:
+            step, shift, inside = collector.take(record)
+        if self.first_step is None:
+            self.first_step = step
+        if scan is not None and enough is not None:
+            scan.leave_window(record.offset)
+        elif scan is not None:
+            scan.at_record(record.offset, step, shift, inside=inside)
+
+    def _estimate(self, file: LogFile) -> Estimate:
+        self._read(self._reader.available(file))
+        self._read(self._reader.rest())
         collector, stamps = self._collector, self._stamps
         if stamps is not None and not self._arrivals.known:
             raise BrokenContractError(
@@ -310,15 +298,14 @@ class LogReading:
                 f"{readable(str(arrivals_of(self.path)))} is missing, or is not of this log. "
                 "Launch the run, or give the record a group of its time, such as 'seconds'"
             )
-        if self._in_header:
-            raise self.facts.without_steps(file, is_empty=not reader.position)
-        self.facts.look_behind(file)
+        if self.first_step is None:
+            raise self.facts.without_steps(file, is_empty=not self.position)
+        self.facts.check_end(file, collector.enough)
         if collector.complete and stamps is not None:
             for first, last in collector.ends:
                 stamps.check(first, last)
         estimate = collector.estimate()
         throughput = estimate.throughput * self.case.tokens_per_sample(self.unit)
-        self.facts.check_devices()
         if not (math.isfinite(throughput) and throughput > 0):
             raise BrokenContractError(
                 f"the throughput comes out as {throughput!r}; needed is a finite number above zero"
@@ -326,67 +313,6 @@ class LogReading:
         if collector.mark is not None:
             check_behind(file, self._finder, self._format, collector.mark)
         return replace(estimate, throughput=throughput)
-
-    def _take(self, found: Iterator[Block], until: float = math.inf) -> bool:
-        """Go through blocks until the log has shown enough; false where it is too late for all."""
-        for block in found:
-            self._progress = None
-            records = self._finder.find(block)
-            if not self._steps_done:
-                self._steps_done = self._feed(block, records)
-            self._search(block, records)
-            if self._enough:
-                break
-            if time.monotonic() > until:
-                return False
-        return True
-
-    def _feed(self, block: Block, records: Iterator[Record]) -> bool:
-        """Take the steps of a block; say whether the log has shown enough of them."""
-        facts, collector = self.facts, self._collector
-        if self._in_header:
-            first = next(records, None)
-            end = len(block.text) if first is None else first.end - block.offset
-            facts.look(block, end, in_header=True)
-            if first is None:
-                # Without a step, a log that contradicts its case may well be another system's.
-                if facts.contradiction is None:
-                    facts.note_devices(block, end)
-                return False
-            self._in_header = False
-            facts.settle()
-            self.first_step = first_step(self._format, first.step)
-            records = chain([first], records)
-        try:
-            for record in records:
-                if not collector.take(record, block, self._scan):
-                    if self._scan is not None:
-                        self._scan.leave_window(record.offset)
-                    break
-            enough = collector.enough_in(block)
-        except BrokenContractError as error:
-            # What the log says of its run up to there explains more.
-            facts.look_among_steps(block, error.offset or 0)
-            raise
-        facts.look_among_steps(block, block.end_offset if enough is None else enough)
-        return enough is not None
-
-    def _search(self, block: Block, records: Iterator[Record]) -> None:
-        """Look for declared metrics in a block, also behind the last step that counts."""
-        scan = self._scan
-        if scan is None:
-            self._enough = self._steps_done
-            return
-        if self._steps_done and (following := next(records, None)) is not None:
-            scan.leave_window(following.offset)
-        scan.search(block, self.window_in_steps)
-        self._enough = self._steps_done and scan.is_done
-
-    @property
-    def window_in_steps(self) -> tuple[int, int]:
-        """The last step before the measured ones, and the last of them."""
-        seen = self._collector.seen
-        return seen.warmup, seen.window
 
 
 def _collector(

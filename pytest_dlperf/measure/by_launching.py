@@ -351,26 +351,23 @@ class LaunchMeasurer:
             end_early=not spec.run_to_end,
             on_progress=show,
         )
-        try:
-            order = RunOrder(
-                nodes=nodes,
-                plan=lambda nodes: launch.commands(nodes, run=number, log=log),
-                time_limit_s=spec.time_limit_s,
-                scratch=launch.scratch,
-                head_only=spec.start_on is StartOn.HEAD,
-                files={
-                    **({} if spec.steps is None else step_files()),
-                    **({} if spec.server is None else serving_file()),
-                },
-                watch=watch,
-                say=self.say,
-            )
-            outcome = self.fleet.run(order, launch.variables)
-            # What was printed after a node had failed does not count: others may train on alone.
-            has_shown_enough = outcome.stopped.stop is Stop.COMPLETE
-            read = watch.finish(() if has_shown_enough else outcome.log_sizes_at_end)
-        finally:
-            watch.close()
+        order = RunOrder(
+            nodes=nodes,
+            plan=lambda nodes: launch.commands(nodes, run=number, log=log),
+            time_limit_s=spec.time_limit_s,
+            scratch=launch.scratch,
+            head_only=spec.start_on is StartOn.HEAD,
+            files={
+                **({} if spec.steps is None else step_files()),
+                **({} if spec.server is None else serving_file()),
+            },
+            watch=watch,
+            say=self.say,
+        )
+        outcome = self.fleet.run(order, launch.variables)
+        # What was printed after a node had failed does not count: others may train on alone.
+        has_shown_enough = outcome.stopped.stop is Stop.COMPLETE
+        read = watch.finish(() if has_shown_enough else outcome.log_sizes_at_end)
         if read.status is not RunStatus.OK:
             hints = [read.reason]
             # Where the trainer has died, its last words are the reason.

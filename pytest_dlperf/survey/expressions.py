@@ -135,7 +135,7 @@ def _takes(
 def lines_of(kinds: Iterable[LineCluster], log_format: LogFormat) -> LineCluster | None:
     """Find the lines that a format takes for steps; of several kinds the most frequent."""
     record = log_format.record
-    fitting = (kind for kind in kinds if record.search(kind.lines[0]) is not None)
+    fitting = (kind for kind in kinds if any(True for _ in record.finditer(kind.lines[0])))
     return max(fitting, key=lambda kind: kind.count, default=None)
 
 

@@ -17,15 +17,15 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.formats.contract import BrokenContractError
 from pytest_dlperf.formats.expressions import Expression
 from pytest_dlperf.formats.facts import Fact
 from pytest_dlperf.formats.log_format import LogFormat, Ranks
 from pytest_dlperf.formats.meanings import Trainer, known_trainer
+from pytest_dlperf.formats.printed import BrokenContractError
 from pytest_dlperf.logs.fact_check import tail
 from pytest_dlperf.logs.lines import Block, LogFile, blocks, line_number
 from pytest_dlperf.logs.records import Record, RecordFinder
-from pytest_dlperf.logs.tracks import Gaps
+from pytest_dlperf.logs.tracks import usual_gap
 from pytest_dlperf.survey.line_clusters import LineClusters, plain
 
 REACH: Final = 8 * 1024 * 1024
@@ -211,9 +211,9 @@ class HeadOfLog:
     def shows(self, record: Expression) -> bool:
         """Say whether an expression finds anything on a line."""
         return any(
-            record.search(block.line(*line)) is not None
+            record.search(line) is not None
             for block in self._with_end()
-            for line in block.lines_of(record, 0, block.end)
+            for *_, line in block.lines_with(record.literal)
         )
 
     def _with_end(self) -> Iterator[Block]:
@@ -262,19 +262,20 @@ def _steps(
 ) -> StepsOfLog:
     ranks = sorted({rank for *_, rank in rows}, key=lambda rank: (len(rank), rank))
     epochs = sorted({epoch for epoch, *_ in rows} | {last[0]})
-    gaps = Gaps()
+    gaps: Counter[int] = Counter()
     for (epoch, step), (following, higher) in pairwise(sorted({row[:2] for row in rows})):
         if epoch == following:
-            gaps.note(higher - step, step, in_epoch=True, in_window=False)
+            gaps[higher - step] += 1
+    interval = usual_gap(gaps)
     first = rows[0]
     named = tuple(rank.decode(errors="replace") for rank in ranks if rank)
     same = sum(row[:2] == first[:2] for row in rows)
     return StepsOfLog(
         records=len(rows),
         first=first[1],
-        usual=_first_in_line([step for _, step, _ in rows], gaps.interval),
+        usual=_first_in_line([step for _, step, _ in rows], interval),
         last=last[1],
-        interval=gaps.interval,
+        interval=interval,
         epochs=epochs[-1] - epochs[0] + 1,
         epoch_length=max((step for epoch, step, _ in rows if epoch < epochs[-1]), default=None),
         ranks=named,
