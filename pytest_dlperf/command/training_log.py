@@ -146,7 +146,7 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
             enough = _ENOUGH_STEPS if now - started <= _SLOW_AFTER_S else _ENOUGH_SLOW_STEPS
             return Stopped(Stop.COMPLETE) if found.steps.total >= enough else None
 
-        def close(self) -> None:
+        def restart(self) -> None:
             pass
 
     host = Host(name="localhost", address=ADDRESS)

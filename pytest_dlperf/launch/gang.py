@@ -50,8 +50,8 @@ class Watch(Protocol):
     def look(self) -> Stopped | None:
         """Say why the run has to end, if it has."""
 
-    def close(self) -> None:
-        """Look no more."""
+    def restart(self) -> None:
+        """Forget what was seen, where a look has been broken off."""
 
 
 class RunOrder(Struct, frozen=True, kw_only=True):

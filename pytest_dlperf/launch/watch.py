@@ -136,7 +136,7 @@ class RunWatch:
         return self._stopped
 
     def finish(self, limits: Sequence[int | None] = ()) -> Run:
-        """Measure the run by its logs, of which so many bytes count; they are closed."""
+        """Measure the run by its logs, of which so many bytes count."""
         run = self._logs.finish(limits)
         if run.status is RunStatus.OK:
             # The last steps may have come between two looks.
