@@ -54,11 +54,6 @@ def test_what_matches_nothing_at_all_is_refused(expression):
         compiled(expression)
 
 
-def test_letters_whose_case_is_not_known_are_refused():
-    with pytest.raises(ValueError, match="write both letters"):
-        compiled("(?i)durée")
-
-
 @pytest.mark.parametrize(
     "expression",
     [

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from pytest_dlperf.formats.log_format import LogFormat, Ranks, custom_format
+from pytest_dlperf.formats.log_format import Ranks, custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.work import RateScope, Timing
 
@@ -48,12 +48,6 @@ def test_a_declared_format_takes_its_timing_from_the_group(group):
     assert mine.published is None
 
 
-def test_declared_defaults():
-    mine = custom_format("mine", record=RECORD)
-    assert (mine.ranks, mine.rate_scope, mine.first_step) == (Ranks.ONE, RateScope.GLOBAL, None)
-    assert not mine.labels_ranks
-
-
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
@@ -85,10 +79,3 @@ def test_a_pattern_that_python_warns_of_is_a_mistake():
 def test_an_escaped_backslash_in_front_of_a_letter():
     log_format = custom_format("mine", record=r"C:\\A " + RECORD)
     assert log_format.record.search(rb"C:\A it 5 0.5") is not None
-
-
-def test_formats_are_values():
-    assert custom_format("mine", record=RECORD) == custom_format("mine", record=RECORD)
-    with pytest.raises(AttributeError):
-        custom_format("mine", record=RECORD).name = "other"
-    assert isinstance(BUILTIN_FORMATS["plsc"], LogFormat)

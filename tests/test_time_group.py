@@ -146,14 +146,6 @@ def test_units_in_words_are_those_of_their_groups(line, record, reason):
 
 
 @pytest.mark.parametrize(
-    ("half", "is_refused"), [(" PM", True), ("am", True), (" p.m.", True), (" pmi", False)]
-)
-def test_a_stamp_with_half_of_the_day_is_taken_as_a_whole(half, is_refused):
-    line = f"11/20/26 10:00:01{half} step 1 ended"
-    assert bool(problems(line, r"(?P<timestamp>[\d/]+ [\d:]+).* step (?P<step>\d+) ")) == is_refused
-
-
-@pytest.mark.parametrize(
     "line",
     [
         "step 1 tok/gpu/s: 90",

@@ -17,7 +17,6 @@ from msgspec import Struct
 
 _REPEATS: Final = frozenset("*+?{")
 _CHARACTER: Final = re.compile(r"[^.^$*+?{}\[\]()|\\]|\\[^a-zA-Z0-9]", re.DOTALL)
-_IGNORES_CASE: Final = re.compile(r"\(\?[a-z]*i")
 _SEEN_LATE: Final = re.compile(r"\(\?[(aiLmsux-]")
 """Flags and conditions, with which no text is easily seen."""
 
@@ -70,23 +69,18 @@ class Expression(Struct, frozen=True, dict=True):
             return None
         return re.compile(b"^%b(?:%b)" % (_MARKS, self.pattern[1:].encode()), re.MULTILINE)
 
-    def search(
-        self, text: bytes | bytearray, begin: int = 0, end: int | None = None
-    ) -> re.Match[bytes] | None:
+    def search(self, text: bytes) -> re.Match[bytes] | None:
         """Find the first match."""
-        return next(self.finditer(text, begin, end), None)
+        return next(self.finditer(text), None)
 
-    def finditer(
-        self, text: bytes | bytearray, begin: int = 0, end: int | None = None
-    ) -> Iterator[re.Match[bytes]]:
+    def finditer(self, text: bytes) -> Iterator[re.Match[bytes]]:
         """Find all matches, one behind the other; without any, those behind marks."""
-        end = len(text) if end is None else end
-        found = self._compiled.finditer(text, begin, end)
+        found = self._compiled.finditer(text)
         if self._behind_marks is None:
             return found
         first = next(found, None)
         if first is None:
-            return self._behind_marks.finditer(text, begin, end)
+            return self._behind_marks.finditer(text)
         return chain([first], found)
 
 
@@ -115,11 +109,6 @@ def compiled(expression: str) -> Expression:
     if any(not match[0] for text in (b"", b"ab  1.") for match in pattern.finditer(text)):
         raise ValueError(
             f"{expression!r} matches the empty text; it must name some text of a record"
-        )
-    if not expression.isascii() and _IGNORES_CASE.search(expression):
-        raise ValueError(
-            f"{expression!r} ignores the case of letters, and has some that are not of ASCII; "
-            "write both letters instead, as in [Aa]"
         )
     return Expression(expression, pattern.groupindex, pattern.groups)
 

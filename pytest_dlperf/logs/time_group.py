@@ -12,7 +12,6 @@ from pytest_dlperf.formats.meanings import is_known, vocabulary
 from pytest_dlperf.model.work import TimeKind, Timing
 
 _REACH: Final = 60
-_HALF_OF_DAY: Final = re.compile(rb" ?[AaPp]\.?[Mm]\b\.?")
 _GOES_BEFORE: Final = re.compile(rb"[0-9]+\.?$")
 _GOES_ON: Final = re.compile(
     rb"[0-9]+|[.:][0-9]+|[eE][-+]?[0-9]+|,[0-9]{3}(?![0-9])| ?[kKMG](?![A-Za-z/])"
@@ -39,14 +38,10 @@ def problems_of_group(log_format: LogFormat, line: bytes) -> Iterator[str]:
     taken = _taken(log_format, line)
     if taken is None:
         return
-    is_stamp = timing is Timing.TIMESTAMP
-    if is_stamp and (half := _HALF_OF_DAY.match(taken.behind)):
-        yield f"the group timestamp leaves out {half[0].decode()!r}; let it take that as well"
-        return
     front, rest = _GOES_BEFORE.search(taken.before), _GOES_ON.match(taken.behind)
     if rest is not None and rest[0][:1] == b"," and not taken.is_last:
         rest = None  # the next column of a list
-    if taken.text[:1].isdigit() and (front or rest) and not is_stamp:
+    if taken.text[:1].isdigit() and (front or rest) and timing is not Timing.TIMESTAMP:
         whole = (front[0] if front else b"") + taken.text + (rest[0] if rest else b"")
         yield (
             f"the group {timing.value} takes a part of {whole.decode(errors='replace')[:40]!r} "
