@@ -4,7 +4,6 @@ Each test has a trainer's real line. Where no log of a whole run is at hand, lin
 real one for a run whose numbers are known: see ``TIMES``.
 """
 
-import json
 from datetime import datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
@@ -102,20 +101,6 @@ TITAN_TPS = record(
 )
 
 
-def test_torchtitan_with_its_colours(tmp_path):
-    """A real run: steps 7 to 20 took from 22:25:44.996 to 22:26:05.556, 256 tokens each."""
-    run = read(
-        tmp_path,
-        TITAN_TPS,
-        DATA / "torchtitan_1n2g_tp2.log",
-        case="precision: fp32, batch_per_replica: 2, sequence_length: 128, parallel: {tp: 2}, "
-        "topologies: [1n2g], reference: none",
-        window="warmup_steps: 6, measured_steps: 14",
-        unit="tokens/s",
-    )
-    assert throughput(run) == pytest.approx(14 * 256 / 20.560, rel=0.01)
-
-
 # ---------------------------------------------------------------------------- Megatron, NeMo
 
 
@@ -156,28 +141,6 @@ def test_megatron_of_several_nodes_prints_on_the_last(tmp_path):
     )
     assert throughput(run) == pytest.approx(TOKENS)
     assert run.metrics["peak_memory"] == 9431.5
-
-
-def test_megatron_bridge_by_the_line_of_the_first_rank(tmp_path):
-    """It says no step, so that records are counted: one every 5 steps."""
-    log = of_steps(
-        lambda step: (
-            f"Step Time : {mean_since(step, 5):.2f}s GPU utilization: 58.2MODEL_TFLOP/s/GPU"
-        ),
-        every=5,
-    )
-    counted = record(
-        "Step Time : (?P<seconds>[0-9.]+)s GPU utilization", covers="since_last", step="{every: 5}"
-    )
-    assert throughput(read(tmp_path, counted, log)) == pytest.approx(SAMPLES)
-
-
-def automodel(step):
-    tps = BATCH * 512 / TIMES[step - 1]
-    return (
-        f"step {step} | epoch 0 | loss 3.2120 | grad_norm 1.1250 | lr 1.00e-05 | mem 21.06 GiB | "
-        f"tps {tps:.2f}({tps / 2:.2f}/gpu) | num_label_tokens 4096"
-    )
 
 
 # -------------------------------------------------------------------------------- Lightning
@@ -292,59 +255,7 @@ def test_accelerate_prints_nothing_per_step(tmp_path):
     assert "Accelerate example" in refusal(read(tmp_path, log_format, DATA / "accelerate_1n2g.log"))
 
 
-# -------------------------------------------------------------------- vision: timm, torchvision
-
-
-TIMM = DATA / "timm_1n2g_b4.log"
-TIMM_CASE = "precision: fp32, batch_per_device: 4, topologies: [1n2g]"
-TIMM_WINDOW = "warmup_steps: 4, measured_steps: 20"
-
-
-def test_timm_prints_the_last_update(tmp_path):
-    """4 steps took 4 x 0.573 s, 24 steps 24 x 0.730 s, as the second number says."""
-    known = 20 * 8 / (24 * 0.730 - 4 * 0.573)
-    begin = r"Train: (?P<epoch>[0-9]+) \[ *(?P<step>[0-9]+)/.* Time: "
-    last = record(begin + "(?P<seconds>[0-9.]+)s,")
-    run = read(tmp_path, last, TIMM, case=TIMM_CASE, window=TIMM_WINDOW)
-    assert throughput(run) == pytest.approx(known, rel=2e-3)
-
-
-def torchvision(step, times):
-    """``time`` is the mean of the last 20 steps, ``img/s`` is of one rank's last batch."""
-    last = times[max(step - 20, 0) : step]
-    return (
-        f"Epoch: [0]  [{step - 1:4}/1251]  eta: 0:12:34  lr: 0.1  "
-        f"img/s: {BATCH / 2 / times[step - 1]:.4f} (16.2)  loss: 6.9541 (6.9541)  "
-        f"acc1: 0.0000 (0.3906)  time: {sum(last) / len(last):.4f}  data: 0.0102  max mem: 6012\n"
-    )
-
-
-def test_torchvision(tmp_path):
-    """Where every 20th step is printed, its means follow on each other: 40 steps took 20 s."""
-    begin = r"Epoch: \[(?P<epoch>[0-9]+)\]  \[ *(?P<step>[0-9]+)/.* "
-    time = begin + "time: (?P<seconds>[0-9.]+) "
-    times = [2.0] * 21 + [0.4, 0.6] * 20
-    log = "".join(torchvision(step, times) for step in range(1, 62, 20))
-    followed = record(time, covers="since_last")
-    run = read(tmp_path, followed, log, window="warmup_steps: 21, measured_steps: 40")
-    assert throughput(run) == pytest.approx(40 * 8 / 20)
-
-
 # ----------------------------------------------------------------------------- JAX
-
-
-def test_jax_runs_ahead_of_its_devices_at_first(tmp_path):
-    """A real run on two processes, 64 samples each: what it prints of steps 11 to 20."""
-    took = 0.013 + 0.016 + 0.014 + 0.013 + 0.015 + 0.014 + 0.020 + 0.012 + 0.016 + 0.012
-    by_time = record("completed step: (?P<step>[0-9]+), seconds: (?P<seconds>[0-9.]+)")
-    run = read(
-        tmp_path,
-        by_time,
-        DATA / "maxtext_like_1n2g.log",
-        case="precision: fp32, batch_per_device: 64, topologies: [1n2g]",
-        window="warmup_steps: 10, measured_steps: 10",
-    )
-    assert throughput(run) == pytest.approx(10 * 128 / took)
 
 
 def test_easylm_prints_a_dictionary_over_several_lines(tmp_path):
@@ -356,96 +267,7 @@ def test_easylm_prints_a_dictionary_over_several_lines(tmp_path):
     assert throughput(run) == pytest.approx(8 / 0.5)
 
 
-# ----------------------------------------------------------------- JSON of NVIDIA and MLPerf
-
-
-def test_dllogger_s_json(tmp_path):
-    log = of_steps(
-        lambda step: (
-            "DLLL "
-            + json.dumps(
-                {
-                    "timestamp": f"{1570716916.143421 + ENDS[step - 1]:.6f}",
-                    "type": "LOG",
-                    "step": [0, step],
-                    "data": {"train.loss": 6.9, "train.total_ips": BATCH / TIMES[step - 1]},
-                }
-            )
-        )
-    )
-    by_stamp = "format: {json: {epoch: step.0, step: step.1, timestamp: timestamp}}"
-    assert throughput(read(tmp_path, by_stamp, log)) == pytest.approx(SAMPLES, rel=1e-5)
-
-
-def mllog(step):
-    return "0: :::MLLOG " + json.dumps(
-        {
-            "namespace": "",
-            "time_ms": 1721026805975 + round(ENDS[step - 1] * 1000),
-            "event_type": "POINT_IN_TIME",
-            "key": "tracked_stats",
-            "value": {"throughput": BATCH / mean_since(step, 5), "train_loss": 2.1},
-            "metadata": {"file": "train.py", "lineno": 4, "step": step * BATCH},
-        }
-    )
-
-
-MLPERF = "format: {json: {step: metadata.step, epoch_milliseconds: time_ms}, steps_in: samples}"
-
-
-def test_mlperf_counts_samples_and_stamps_milliseconds(tmp_path):
-    log = of_steps(mllog, every=5)
-    assert throughput(read(tmp_path, MLPERF, log)) == pytest.approx(SAMPLES)
-    as_seconds = MLPERF.replace("epoch_milliseconds", "timestamp")
-    assert "epoch_milliseconds" in refusal(read(tmp_path, as_seconds, log))
-
-
-def test_mlperf_s_only_line_is_no_window(tmp_path):
-    assert refusal(read(tmp_path, MLPERF, DATA / "mllog.log"))
-
-
-# ----------------------------------------------------------------------------- nanoGPT
-
-
-def test_nanogpt_s_milliseconds_are_no_seconds(tmp_path):
-    log = of_steps(
-        lambda step: (
-            f"iter {step - 1}: loss 4.0863, time {TIMES[step - 1] * 1000:.2f}ms, mfu 12.30%"
-        )
-    )
-    right = "iter (?P<step>[0-9]+): .* time (?P<milliseconds>[0-9.]+)ms"
-    assert throughput(read(tmp_path, record(right), log)) == pytest.approx(SAMPLES)
-
-
-@pytest.mark.parametrize("unit", ["s", "ms"])
-def test_modded_nanogpt_prints_the_time_since_the_start(tmp_path, unit):
-    factor, group = {"s": (1, "elapsed_seconds"), "ms": (1000, "elapsed_milliseconds")}[unit]
-    log = of_steps(
-        lambda step: (
-            f"step:{step}/3375 train_time:{ENDS[step - 1] * factor:.3f}{unit} "
-            f"step_avg:{ENDS[step - 1] / step * 1000:.2f}ms"
-        )
-    )
-    by_time = record(f"step:(?P<step>[0-9]+)/.*train_time:(?P<{group}>[0-9.]+){unit}")
-    assert throughput(read(tmp_path, by_time, log)) == pytest.approx(SAMPLES)
-
-
 # ------------------------------------------------------------------------ Paddle, OneFlow
-
-
-def test_paddlenlp(tmp_path):
-    """Steps 6 to 15: 128 samples each, in what ``interval_runtime`` of these lines adds up to."""
-    by_speed = record(
-        "global_step: (?P<step>[0-9]+), .*samples_per_second: (?P<samples_per_second>[0-9.]+)"
-    )
-    run = read(
-        tmp_path,
-        by_speed,
-        DATA / "paddlenlp_1n2g.log",
-        case="precision: fp32, batch_per_device: 64, topologies: [1n2g]",
-    )
-    took = 0.0283 + 0.0147 + 0.0256 + 0.0183 + 0.0146 + 0.0147 + 0.0228 + 0.0134 + 0.0329 + 0.0187
-    assert throughput(run) == pytest.approx(10 * 128 / took, rel=2e-3)
 
 
 def test_paddleformers_by_tokens_and_device(tmp_path):
@@ -467,22 +289,6 @@ def test_paddleformers_by_tokens_and_device(tmp_path):
         "global_step: (?P<step>[0-9]+), .*steps_per_second: (?P<steps_per_second>[0-9.]+)"
     )
     assert throughput(read(tmp_path, by_steps, log)) == pytest.approx(SAMPLES, rel=1e-4)
-
-
-def test_libai_prints_means_since_the_start(tmp_path):
-    log = of_steps(
-        lambda step: (
-            f"[{STAMPS[step - 1]:%m/%d %H:%M:%S} lb.utils.events]:  eta: 22:07:04  "
-            f"iteration: {step - 1}/18660  consumed_samples: {step * BATCH}  total_loss: 10.92  "
-            f"time: {ENDS[step - 1] / step:.4f} s/iter  data_time: 0.0105 s/iter "
-            f"total_throughput: {step * BATCH / ENDS[step - 1]:.2f} samples/s lr: 5.66e-07"
-        )
-    )
-    by_time = "iteration: (?P<step>[0-9]+)/.*  time: (?P<seconds_per_step>[0-9.]+) s/iter"
-    by_speed = "iteration: (?P<step>[0-9]+)/.*throughput: (?P<samples_per_second>[0-9.]+) "
-    for pattern in (by_time, by_speed):
-        differenced = record(pattern, covers="since_start")
-        assert throughput(read(tmp_path, differenced, log)) == pytest.approx(SAMPLES, rel=0.01)
 
 
 # ------------------------------------------------------------------------ OLMo-core
