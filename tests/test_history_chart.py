@@ -158,15 +158,10 @@ def change_point(at, p_value=0.001):
     return ChangePoint(index=20, previous=19, at=at, before=100.0, after=80.0, p_value=p_value)
 
 
-@pytest.mark.parametrize(
-    ("p_value", "said"), [(0.0, "(p < 0.001)"), (0.0009, "(p < 0.001)"), (0.042, "(p = 0.042)")]
-)
-def test_change_points_are_listed(p_value, said):
-    points = (change_point("2026-01-21T02:00:00+00:00", p_value),)
+def test_change_points_are_listed():
+    points = (change_point("2026-01-21T02:00:00+00:00"),)
     drawn = chart(nights(*[100.0] * 20, *[80.0] * 8), change_points=points)
-    (line,) = drawn.changes
-    assert line.startswith("2026-01-21: -20.0 %, from 100.00 to 80.00 ")
-    assert line.endswith(f" {said}")
+    assert drawn.changes == ("2026-01-21: -20.0 %, from 100.00 to 80.00",)
 
 
 def test_what_is_not_drawn_is_told():

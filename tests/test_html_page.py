@@ -178,7 +178,7 @@ def test_history_shows_what_happened_when(plenty, whole):
 def test_without_a_history_the_page_says_so(plenty):
     page = page_of(only(plenty, SLOWER))
     assert "There is no history: the session kept none" in page.case(SLOWER).text
-    assert not page.all("svg", class_="nights")
+    assert not page.all("svg", class_="history")
 
 
 def test_scaling_beside_the_ideal(whole):

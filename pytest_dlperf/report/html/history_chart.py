@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from pytest_dlperf.history.series import AcceptedChange, CaseHistory, Point, verdict_of
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.judgement import Explanation, Verdict
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import parse_time
 from pytest_dlperf.report import trends
 from pytest_dlperf.report.html.drawing import (
@@ -29,15 +29,12 @@ from pytest_dlperf.report.html.drawing import (
     limits,
     path,
 )
-from pytest_dlperf.report.words import dated
 
-_MIN_P: Final = 0.001
-"""A smaller probability is no longer told by its size."""
 FRAME: Final = Frame(width=1280, height=440, left=130, right=1260, top=24, bottom=376)
 FEW: Final = 60
 """Up to so many sessions each has a dot of its own."""
 DATES: Final = 4
-"""Along the axis, tonight's among them: more run into each other on a telephone."""
+"""Along the axis, the last session's among them: more run into each other on a telephone."""
 _DAY: Final = 86400.0
 
 
@@ -58,16 +55,9 @@ class HistoryChart(Struct, frozen=True, kw_only=True):
 
 
 def history_chart(
-    history: CaseHistory,
-    *,
-    name: str = "h1",
-    max_points: int = 1000,
-    explanation: Explanation | None = None,
+    history: CaseHistory, *, name: str = "h1", max_points: int = 1000
 ) -> HistoryChart | None:
-    """Draw the last sessions, the line of medians under this ``name``; ``None`` without any.
-
-    Marked is the last good night, by the ``explanation``.
-    """
+    """Draw the last sessions, the line of medians under this ``name``; ``None`` without any."""
     points = history.points[-max_points:]
     if not points:
         return None
@@ -83,24 +73,26 @@ def history_chart(
     up = Scale(low=low, high=high, start=FRAME.bottom, end=FRAME.top)
     xs = along.places(times)
     missing = dots((x, FRAME.bottom) for x in along.places(lacking))
-    changes = [_seconds(change.at) for change in history.change_points]
-    changed = [along.at(time) for time in changes if along.holds(time)]
+    medians = path(list(zip(xs, up.places([point.median for point in points]), strict=True)))
+    few = "few" if len(points) <= FEW else ""
     facts = tuple(_facts(history, drawn=len(points)))
     chart = Chart(
         title=f"History of {history.case_id}: {history.metric} in {history.unit}",
         description=". ".join(facts),
         frame=FRAME,
-        style="nights",
+        style="history",
         up=up.ticks(4),
         along=_date_ticks(first, last, along),
         shapes=(
-            *_series(points, xs, up, name),
-            *_happenings(changed, list(_accepted_places(history.accepted, along))),
+            *_shapes(history, points, xs, along, up),
+            Shape(style="medians", path=medians, key="median", tone=few, name=name),
             *_marks(points, xs, up),
             Shape(style="missing", path=missing, key="no number" if lacking else "", tone="failed"),
-            *_last_good(points, xs, up, explanation),
         ),
-        labels=tuple(Label(x=x, y=FRAME.top - 6, text="▼", style="m change-sign") for x in changed),
+        labels=tuple(
+            Label(x=along.at(at), y=FRAME.top - 6, text="▼", style="m change-sign")
+            for at in _change_times(history, along)
+        ),
     )
     return HistoryChart(
         chart=chart,
@@ -110,7 +102,6 @@ def history_chart(
         facts=facts,
         changes=tuple(
             f"{change.at[:10]}: {trends.change(change, history.unit)}"
-            + (f" (p = {change.p_value:.2g})" if change.p_value >= _MIN_P else f" (p < {_MIN_P})")
             for change in history.change_points
         ),
         accepted_changes=tuple(
@@ -120,63 +111,35 @@ def history_chart(
     )
 
 
-def _series(points: Sequence[Point], xs: Sequence[int], up: Scale, name: str) -> Iterator[Shape]:
-    """Draw of each session its range, the accepted number of its day, and its median."""
-    medians = list(zip(xs, up.places([point.median for point in points]), strict=True))
-    levels = _steps(points, xs, up)
+def _shapes(
+    history: CaseHistory, points: Sequence[Point], xs: Sequence[int], along: Scale, up: Scale
+) -> Iterator[Shape]:
+    """Draw the range of each session, the accepted number of its day, and what happened."""
     # A ratio has no runs, and some metrics are alike in all of them.
     if any(point.lowest != point.highest for point in points):
-        # A single odd run ends at the edge: it would press all nights into a line.
+        # A single odd run ends at the edge: it would press all sessions into a line.
         highest = up.places([min(point.highest, up.high) for point in points])
         lowest = up.places([max(point.lowest, up.low) for point in points])
-        yield Shape(
-            style="ranges",
-            path=bars(list(zip(xs, highest, strict=True)), lowest),
-            key="lowest to highest run",
-        )
-    yield Shape(style="accepted-line", path=levels, key="accepted" if levels else "")
-    yield Shape(
-        style="medians",
-        path=path(medians),
-        key="median",
-        tone="few" if len(points) <= FEW else "",
-        name=name,
-    )
-
-
-def _last_good(
-    points: Sequence[Point], xs: Sequence[int], up: Scale, explanation: Explanation | None
-) -> Iterator[Shape]:
-    good = explanation.last_good if explanation is not None else None
-    at = _place_of(good.at, points) if good is not None else None
-    if good is not None and at is not None:
-        x, y = xs[at], up.at(points[at].median)
-        yield Shape(
-            style="good-night",
-            path=f"M{x - 13} {y}a13 13 0 1 0 26 0a13 13 0 1 0-26 0",
-            key=f"last good: {dated(good.at, points[-1].started)}",
-        )
-
-
-def _place_of(started: str, points: Sequence[Point]) -> int | None:
-    """Find the session that began then, from the last one on; older ones may not be drawn."""
-    moment = parse_time(started)
-    places = range(len(points) - 1, -1, -1)
-    return next((n for n in places if parse_time(points[n].started) == moment), None)
-
-
-def _happenings(changed: Sequence[int], accepted: Sequence[int]) -> Iterator[Shape]:
-    lines = "".join(f"M{x} {FRAME.top}V{FRAME.bottom}" for x in changed)
-    diamonds = "".join(f"M{x} {FRAME.bottom - 12}l11 12-11 12-11-12z" for x in accepted)
-    if changed:
+        ranges = bars(list(zip(xs, highest, strict=True)), lowest)
+        yield Shape(style="ranges", path=ranges, key="lowest to highest run")
+    if levels := _steps(points, xs, up):
+        yield Shape(style="accepted-line", path=levels, key="accepted")
+    if changed := [along.at(at) for at in _change_times(history, along)]:
+        lines = "".join(f"M{x} {FRAME.top}V{FRAME.bottom}" for x in changed)
         yield Shape(style="change-line", path=lines, key="change point")
-    if accepted:
+    if accepted := list(_accepted_places(history.accepted, along)):
+        diamonds = "".join(f"M{x} {FRAME.bottom - 12}l11 12-11 12-11-12z" for x in accepted)
         yield Shape(style="accepted-sign", path=diamonds, key="newly accepted")
+
+
+def _change_times(history: CaseHistory, along: Scale) -> list[float]:
+    times = (_seconds(change.at) for change in history.change_points)
+    return [at for at in times if along.holds(at)]
 
 
 @lru_cache(1000)
 def _seconds(started: str) -> float:
-    """Read a time by the clock on the wall: a night has the date that its session wrote.
+    """Read a time by the clock on the wall: a session has the date that its session wrote.
 
     All cases of a session have the same.
     """
@@ -193,7 +156,7 @@ def _accepted_places(changes: Iterable[AcceptedChange], along: Scale) -> Iterato
 
 
 def _date_ticks(first: float, last: float, along: Scale) -> tuple[Tick, ...]:
-    """Mark dates in even steps; the last one, tonight, ends at its mark."""
+    """Mark dates in even steps; that of the last session ends at its mark."""
     found: dict[str, Tick] = {}
     for step in range(DATES):
         time = first + (last - first) * step / (DATES - 1)

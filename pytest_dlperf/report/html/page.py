@@ -11,7 +11,7 @@ from pytest_dlperf.model.results import Origin, Results
 from pytest_dlperf.report import printing, words
 from pytest_dlperf.report.columns import CHANGE_HEADINGS, change_row
 from pytest_dlperf.report.environment import environment_facts, session_facts
-from pytest_dlperf.report.html.case_view import CaseView, case_view, log_tails
+from pytest_dlperf.report.html.case import CaseView, case_view, log_tails
 from pytest_dlperf.report.html.drawing import Badge, badge_of
 from pytest_dlperf.report.html.render import render
 from pytest_dlperf.report.html.scaling_chart import scaling_charts

@@ -13,7 +13,6 @@ from typing import Any, Final
 import jinja2
 from markupsafe import Markup
 
-from pytest_dlperf.model import numbers
 from pytest_dlperf.report.html.drawing import badge_of
 from pytest_dlperf.report.text import Piece, Role, Text
 
@@ -46,7 +45,6 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["percent"] = numbers.percent
     environment.filters["badge"] = badge_of
     environment.globals["own_file"] = _own_file
     environment.globals["content_hash"] = _content_hash

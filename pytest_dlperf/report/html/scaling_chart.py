@@ -14,7 +14,7 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.results import CaseResult, MetricResult
 from pytest_dlperf.report.columns import by_training
-from pytest_dlperf.report.html.case_view import CaseView
+from pytest_dlperf.report.html.case import CaseView
 from pytest_dlperf.report.html.drawing import (
     Badge,
     Chart,
@@ -33,14 +33,14 @@ APART: Final = 56
 
 
 class ScalingRow(Struct, frozen=True, kw_only=True):
-    """One topology of the table: its numbers as texts, and efficiencies for the bar."""
+    """One topology of the table."""
 
     case: Case
     badge: Badge
     median: str
     speedup: str
-    efficiency: float | None
-    reference: float | None
+    efficiency: str
+    reference: str
 
 
 class ScalingChart(Struct, frozen=True, kw_only=True):
@@ -56,102 +56,83 @@ class ScalingChart(Struct, frozen=True, kw_only=True):
     rows: tuple[ScalingRow, ...]
 
 
-class _Point(Struct, frozen=True, kw_only=True):
-    """One topology: the first metric of its measurement, and the ratio that is over another's."""
-
-    result: CaseResult
-    base: MetricResult | None
-    ratio: MetricResult | None
-
-    @property
-    def devices(self) -> int:
-        return self.result.case.topology.world_size
-
-    @property
-    def is_reference(self) -> bool:
-        return self.result.case.topology == self.result.case.reference_topology
-
-    @property
-    def median(self) -> float | None:
-        """The measured number; a broken run leaves none that could be drawn beside others."""
-        measured = self.result.measurement
-        if self.base is None or measured is None or measured.broken_runs:
-            return None
-        return self.base.median or None
-
-    @property
-    def speedup(self) -> float | None:
-        if self.is_reference:
-            return 1.0 if self.median is not None else None
-        return self.ratio.median if self.ratio is not None else None
-
-
 def scaling_charts(
     results: Iterable[CaseResult], views: Mapping[str, CaseView]
 ) -> Iterator[ScalingChart]:
     """Draw each training that was measured on several topologies; ``views`` are by case id."""
     for name, members in sorted(by_training(results).items()):
         members.sort(key=lambda result: (result.case.topology.world_size, result.case.topology))
-        points = [_point(result) for result in members]
-        if sum(point.median is not None for point in points) > 1:
-            yield _chart(name, points, views)
+        if sum(_median(result) is not None for result in members) > 1:
+            yield _chart(name, members, views)
 
 
-def _point(result: CaseResult) -> _Point:
-    known = result.metrics()
-    ratio = next((one for one in known.values() if one.metric.ratio_of is not None), None)
-    return _Point(result=result, base=next(iter(known.values()), None), ratio=ratio)
+def _base(result: CaseResult) -> MetricResult | None:
+    return next(iter(result.metrics().values()), None)
 
 
-def _chart(name: str, points: Sequence[_Point], views: Mapping[str, CaseView]) -> ScalingChart:
-    over = _reference(points)
-    case = points[0].result.case
-    base = next(point.base for point in points if point.base is not None and point.median)
-    unit = base.metric.unit
-    measured = _pairs((point, point.speedup if over else point.median) for point in points)
-    held = _pairs(
-        (point, known.reference)
-        for point in points
-        if (known := point.ratio if over else point.base) is not None
-    )
-    devices = sorted({count for count, _ in [*measured, *held]})
+def _ratio(result: CaseResult) -> MetricResult | None:
+    return next((one for one in result.metrics().values() if one.metric.ratio_of), None)
+
+
+def _median(result: CaseResult) -> float | None:
+    """Return the measured number; a broken run leaves none that could be drawn beside others."""
+    base, measured = _base(result), result.measurement
+    if base is None or measured is None or measured.broken_runs:
+        return None
+    return base.median or None
+
+
+def _speedup(result: CaseResult) -> float | None:
+    if result.case.topology == result.case.reference_topology:
+        return None if _median(result) is None else 1.0
+    ratio = _ratio(result)
+    return ratio.median if ratio is not None else None
+
+
+def _chart(name: str, members: Sequence[CaseResult], views: Mapping[str, CaseView]) -> ScalingChart:
+    case, over = members[0].case, _reference(members)
+    base = next(base for result in members if (base := _base(result)) and _median(result))
+    unit, value_of = base.metric.unit, _speedup if over else _median
+    points = [(one.case.topology.world_size, value) for one in members if (value := value_of(one))]
+    devices = sorted({count for count, _ in points})
     # On one ideal line all topologies lie, whatever their nodes.
-    ideal = (
-        [(count, count / over.world_size) for count in (devices[0], devices[-1])] if over else []
-    )
+    ends = (devices[0], devices[-1]) if over else ()
+    ideal = [(count, count / over.world_size) for count in ends if over]
     along = _scale(devices, 1.15, FRAME.left, FRAME.right)
-    up = _scale([value for _, value in [*measured, *held, *ideal]], 1.3, FRAME.bottom, FRAME.top)
+    up = _scale([value for _, value in [*points, *ideal]], 1.3, FRAME.bottom, FRAME.top)
 
     def places(values: Iterable[tuple[int, float]]) -> list[tuple[int, int]]:
         return [(along.at(count), up.at(value)) for count, value in values]
 
-    rows = tuple(_row(point, views[point.result.case.id].badge) for point in points)
+    rows = tuple(_row(result, views[result.case.id].badge) for result in members)
     what = f"Speedup over {over}" if over else base.metric.name.capitalize()
-    shapes = (
-        Shape(style="axis", path=f"M{FRAME.left} {FRAME.top}V{FRAME.bottom}"),
-        Shape(style="ideal", path=path(places(ideal)) if ideal else "", key="ideal" * bool(ideal)),
-        Shape(style="reference-scaling", path=path(places(_best(held)))),
-        Shape(style="reference-points", path=dots(places(held)), key="reference" if held else ""),
-        Shape(style="medians", path=path(places(_best(measured)))),
-        Shape(style="points", path=dots(places(measured)), key="measured"),
-    )
+    # The line goes through the fastest of topologies with equally many devices.
+    best = {count: max(value for at, value in points if at == count) for count in devices}
+    speedups = f"speedups over {over}" if over else "no speedups"
+    middle = (FRAME.left + FRAME.right) // 2
     return ScalingChart(
         name=name,
-        terms=f"{case.scaling.value} scaling, "
-        + (f"speedups over {over}" if over else "no speedups"),
+        terms=f"{case.scaling.value} scaling, {speedups}",
         unit=unit,
         is_scaled=over is not None,
         chart=Chart(
             title=f"{what} of {name} against devices, both logarithmic",
-            description="; ".join(_describe(row, unit) for row in rows),
+            description="; ".join(
+                f"{row.case.topology.world_size} devices ({row.case.topology}) {row.median} {unit}"
+                f", {row.efficiency}"
+                for row in rows
+            ),
             frame=FRAME,
             up=up.ticks(),
             along=tuple(_device_ticks(devices, along)),
-            shapes=shapes,
+            shapes=(
+                Shape(style="axis", path=f"M{FRAME.left} {FRAME.top}V{FRAME.bottom}"),
+                Shape(style="ideal", path=path(places(ideal)), key="ideal" * bool(ideal)),
+                Shape(style="medians", path=path(places(best.items()))),
+                Shape(style="points", path=dots(places(points)), key="measured"),
+            ),
             labels=(
-                Label(
-                    x=(FRAME.left + FRAME.right) // 2, y=FRAME.height - 8, text="devices", style="m"
-                ),
+                Label(x=middle, y=FRAME.height - 8, text="devices", style="m"),
                 Label(x=FRAME.left, y=FRAME.top - 14, text=f"times {over}" if over else unit),
             ),
         ),
@@ -159,35 +140,29 @@ def _chart(name: str, points: Sequence[_Point], views: Mapping[str, CaseView]) -
     )
 
 
-def _pairs(values: Iterable[tuple[_Point, float | None]]) -> list[tuple[int, float]]:
-    return [(point.devices, value) for point, value in values if value]
-
-
-def _reference(points: Sequence[_Point]) -> Topology | None:
+def _reference(members: Iterable[CaseResult]) -> Topology | None:
     """Return what all speedups are over; ``None`` where there are none, or they are over several.
 
     One measured speedup and the reference itself make two points.
     """
     over = {
-        point.result.case.reference_topology
-        for point in points
-        if point.speedup is not None and not point.is_reference
+        result.case.reference_topology
+        for result in members
+        if _speedup(result) is not None and result.case.topology != result.case.reference_topology
     }
     return over.pop() if len(over) == 1 else None
 
 
-def _row(point: _Point, badge: Badge) -> ScalingRow:
-    result, ratio = point.result, point.ratio
-    speedup = point.speedup
+def _row(result: CaseResult, badge: Badge) -> ScalingRow:
+    base, ratio, speedup = _base(result), _ratio(result), _speedup(result)
+    reference = ratio.reference if ratio is not None else None
     return ScalingRow(
         case=result.case,
         badge=badge,
-        median=numbers.ABSENT
-        if point.base is None
-        else numbers.number(point.base.median, point.base.metric.unit),
+        median=numbers.number(base.median, base.metric.unit) if base else numbers.ABSENT,
         speedup=numbers.number(speedup, "x"),
-        efficiency=result.efficiency_percent(speedup),
-        reference=result.efficiency_percent(ratio.reference if ratio is not None else None),
+        efficiency=numbers.percent(result.efficiency_percent(speedup)),
+        reference=numbers.percent(result.efficiency_percent(reference)),
     )
 
 
@@ -196,25 +171,9 @@ def _scale(values: Sequence[float], air: float, start: int, end: int) -> Scale:
     return Scale(low=low, high=high, start=start, end=end, logarithmic=True)
 
 
-def _best(values: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Keep the fastest of topologies with equally many devices: the line goes through it."""
-    best: dict[int, float] = {}
-    for count, value in values:
-        best[count] = max(value, best.get(count, value))
-    return sorted(best.items())
-
-
 def _device_ticks(devices: Iterable[int], along: Scale) -> Iterator[Tick]:
     last = -APART
     for count in devices:
         if along.at(count) - last >= APART:
             last = along.at(count)
             yield Tick(last, str(count))
-
-
-def _describe(row: ScalingRow, unit: str) -> str:
-    topology = row.case.topology
-    return (
-        f"{topology.world_size} devices ({topology}) {row.median} {unit}, "
-        f"{numbers.percent(row.efficiency)}"
-    )
