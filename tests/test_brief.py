@@ -64,8 +64,8 @@ def test_another_night_or_another_cause_is_told_apart_and_the_worst_comes_first(
             "to do: look first at --step-delay-ms: it came with the loss, nothing else "
             f"(in {case_id(2)})"
         ),
-        f"failed tonight: {case_id(7)}",
-        f"regressed -30.0 % tonight: {case_id(2)}",
+        f"failed (new): {case_id(7)}",
+        f"regressed -30.0 % (new): {case_id(2)}",
         f"regressed -20.0 % since Tuesday: {case_id(3)}",
         (
             "2 cases regressed -9.9 to -10.0 % since Tuesday: throughput of "

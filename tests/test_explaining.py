@@ -165,7 +165,7 @@ def test_nights_count_by_the_days_that_the_reader_sees(file, before, tonight):
     found = explained(file, 0, baseline=accepted(-60), started=tonight)
     assert since(found) == (tonight, before)
     assert found.days == 1
-    assert onset_of(found, tonight)["last good"].endswith(", 1 night ago")
+    assert onset_of(found, tonight)["last good"].endswith(", 1 day ago")
 
 
 def test_a_number_accepted_by_a_clock_ahead_is_no_earlier_night(file):
@@ -274,9 +274,9 @@ def test_the_last_good_night_lies_before_those_that_were_red(file, level, verdic
     assert since(found) == (night(4), night(1))
     assert (found.red_since.at, found.days) == (night(2), 3)
     assert onset_of(found, night(4)) == {
-        "since": "tonight, Monday 2026-01-05, commit tonights",
+        "since": "this session, Monday 2026-01-05, commit tonights",
         "red since": "Saturday 2026-01-03",
-        "last good": "Friday 2026-01-02, commit c1, 3 nights ago",
+        "last good": "Friday 2026-01-02, commit c1, 3 days ago",
     }
 
 

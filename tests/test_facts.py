@@ -55,7 +55,7 @@ def since(day):
 @pytest.mark.parametrize(
     ("day", "said"),
     [
-        ("2026-11-20", "tonight"),
+        ("2026-11-20", "(new)"),
         ("2026-11-19", "since Thursday"),
         ("2026-11-17", "since Tuesday"),
         ("2026-11-14", "since Saturday"),
@@ -122,20 +122,20 @@ def onset(explanation):
 
 def test_since_when_it_is_so_has_days_commits_and_nights():
     assert onset(Explanation()) == {}
-    good = "Monday 2026-11-16, commit 9f8e7d6, 4 nights ago"
+    good = "Monday 2026-11-16, commit 9f8e7d6, 4 days ago"
     assert onset(TUESDAY) == {"since": "Tuesday 2026-11-17, commit 1a2b3c4", "last good": good}
     some = replace(TUESDAY, days_at_level=2, red_since=PastSession(at="2026-11-15T03:00:00+01:00"))
     assert onset(some) == {
-        "since": "Tuesday 2026-11-17, on 2 nights, commit 1a2b3c4",
+        "since": "Tuesday 2026-11-17, on 2 days, commit 1a2b3c4",
         "red since": "Sunday 2026-11-15",
         "last good": good,
     }
-    assert onset(replace(TUESDAY, last_good=None))["last good"] == "no night is known"
+    assert onset(replace(TUESDAY, last_good=None))["last good"] == "no session is known"
     assert onset(Explanation(last_good=TUESDAY.last_good, days=4)) == {"last good": good}
     new = Explanation(since=PastSession(at=TONIGHT), last_good=TUESDAY.since, days=1)
     assert onset(new) == {
-        "since": "tonight, Friday 2026-11-20",
-        "last good": "Tuesday 2026-11-17, commit 1a2b3c4, 1 night ago",
+        "since": "this session, Friday 2026-11-20",
+        "last good": "Tuesday 2026-11-17, commit 1a2b3c4, 1 day ago",
     }
 
 
@@ -185,9 +185,9 @@ def software(name, *sides):
 def test_a_difference_is_a_line_with_the_sides_that_say_something():
     some = (DELAY, software("torch", "2.12", "2.13", "2.14"), software("x", None, "1", None))
     assert lines(*some) == [
-        "--step-delay-ms: accepted not set, tonight 1000, came with the loss",
-        "software torch: accepted 2.12, last good 2.13, tonight 2.14",
-        "software x: last good 1, tonight unknown",
+        "--step-delay-ms: accepted not set, now 1000, came with the loss",
+        "software torch: accepted 2.12, last good 2.13, now 2.14",
+        "software x: last good 1, now unknown",
     ]
 
 
@@ -249,7 +249,7 @@ def test_metrics_of_a_case_share_a_text_where_they_say_the_same():
     later = Explanation(since=PastSession(at=TONIGHT))
     [apart] = [it for it in case_facts(case_of_two(later), TONIGHT) if it.label == "since"]
     assert list(map(str, apart.texts)) == [
-        "throughput: Tuesday 2026-11-17, commit 1a2b3c4", "peak_memory: tonight, Friday 2026-11-20"
+        "throughput: Tuesday 2026-11-17, commit 1a2b3c4", "peak_memory: this session, Friday 2026-11-20"
     ]  # fmt: skip
 
 

@@ -207,7 +207,7 @@ def test_declared_metrics_are_on_the_page_of_a_session(suite):
 
     page = Page((suite.path / "page.html").read_text(encoding="utf-8"))
     case_id = "tiny-mlp-fp32-b4-1n2g"
-    assert page.one("h1").text == "Both cases got worse tonight; worst +6.0 %"
+    assert page.one("h1").text == "Both cases got worse (new); worst +6.0 %"
     headings = [th.text for th in page.all("th", scope="col")]
     assert headings[2:6] == ["throughput samples/s", "speedup x", "peak_memory MB", "loss"]
     assert page.row(case_id).endswith(" 15065 +6.0 % 6.908 pass")

@@ -123,10 +123,7 @@ def test_a_session_that_measured_nothing_says_so_at_the_top(suite):
     reasons = section(page, "Not measured or not judged")
     assert reasons.count("- **skipped**") == len(reasons.strip().splitlines())
     assert "needs checkout" in reasons
-    matrix = section(page, "Matrix")
-    assert rows(matrix) == []
-    assert "<summary>Nothing was measured of 5 trainings</summary>" in matrix
-    assert matrix.count("4n8g skipped") == 5
+    assert "## Matrix" not in page
     assert fact(page, "minimum detectable change") is None
 
 
@@ -197,7 +194,7 @@ def test_what_fails_a_strict_session_is_said_to():
     said = "**1 of 4 cases is worse, and so is the accepted software; 1 was skipped.**"
     assert headline(page) == said
     assert f"### environment_shift: `{CASE}`" in section(page, "Regressions and failures")
-    assert "No worse than the accepted software tonight" not in page
+    assert "No worse than the accepted software now" not in page
 
 
 def test_the_page_tells_where_the_gate_sees_no_loss_at_all():
@@ -222,8 +219,7 @@ def test_of_many_logs_that_were_left_out_some_are_named():
 
     page = markdown_page(session_report(replace(make.session(), ignored_logs=ignored)))
 
-    told = section(page, "Logs that were left out")
-    assert "50 in all." in told
+    told = section(page, "50 logs that were left out")
     assert told.count("- `logs/") == 20
     assert "- … and 30 more" in told
 

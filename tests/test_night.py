@@ -47,7 +47,7 @@ def memory_case(batch):
         (
             [*(moved_case(case_id(n), -n / 10, TONIGHT) for n in (14, 15, 16)),
              *(moved_case(case_id(n), -n / 10) for n in (62, 63, 64)), *passing(109)],
-            "6 of 115 cases got slower, 3 of them tonight; worst -6.4 %",
+            "6 of 115 cases got slower, 3 of them new; worst -6.4 %",
         ),
         ([moved_case(case_id(1), -9.9), *passing(1)],
          "1 of 2 cases got slower since Tuesday, -9.9 %"),
@@ -78,9 +78,9 @@ def test_the_sentence_says_since_when_a_case_has_no_number():
 
     tonight = PastSession(at=make.STARTED)
     one = make.session(failed(1, tonight), *passing(1))
-    assert str(sentence_of(one)) == "1 of 2 cases failed tonight"
+    assert str(sentence_of(one)) == "1 of 2 cases failed (new)"
     both = make.session(failed(1, tonight), failed(2, TUESDAY), *passing(2))
-    assert str(sentence_of(both)) == "2 of 4 cases failed, 1 of them tonight"
+    assert str(sentence_of(both)) == "2 of 4 cases failed, 1 of them new"
 
 
 def test_what_is_new_comes_before_what_stands():

@@ -141,7 +141,7 @@ def test_a_fast_training_that_does_not_learn_is_red_throughout(nights):
         "invalid",
         None,
     }
-    result.stdout.fnmatch_lines(["invalid tonight: throughput; *", "*loss*5*"])
+    result.stdout.fnmatch_lines(["invalid (new): throughput; *", "*loss*5*"])
 
 
 def test_a_metric_that_vanished_is_red_alone(nights):
@@ -247,9 +247,7 @@ def test_a_third_metric_is_one_entry_and_stands_in_every_report(nights):
 
     for name, text in reports.items():
         assert "gradient_norm" in text, name
-    assert re.search(
-        r"^regressed \+\S+ % tonight: gradient_norm$", reports["terminal"], re.MULTILINE
-    )
+    assert re.search(r"^regressed \+\S+ % (new): gradient_norm$", reports["terminal"], re.MULTILINE)
     assert 'name="dlperf.gradient_norm.median"' in reports["JUnit"]
     assert 'name="dlperf.gradient_norm.verdict" value="regressed"' in reports["JUnit"]
     benchmarks = json.loads(reports["pytest-benchmark"])["benchmarks"]

@@ -64,7 +64,7 @@ def test_more_memory_is_red_in_every_report_while_the_throughput_passes(
     printed = result.stdout.str()
     # The failure: all to act on it.
     failure = failure_of(printed, f"test_metric[{TWO}-peak_memory]")
-    assert failure.startswith("regressed +6.0 % tonight: peak_memory\n")
+    assert failure.startswith("regressed +6.0 % (new): peak_memory\n")
     for line in (
         r"measured   15065 MB; lower is better",
         r"reference  14212 MB: worse by 6\.0 %; a loss of up to 2\.0 % passes",
@@ -81,7 +81,7 @@ def test_more_memory_is_red_in_every_report_while_the_throughput_passes(
     assert "2 cases: 2 regressed" in printed
     # GitHub's annotation.
     said = "measured 15065 MB (mean 15065, spread 0.0 %25); lower is better%0Areference 14212 MB"
-    assert f"::error title=regressed +6.0 %25 tonight%3A peak_memory of {TWO}::{said}" in printed
+    assert f"::error title=regressed +6.0 %25 (new)%3A peak_memory of {TWO}::{said}" in printed
     # JUnit's properties, by the words of the results file.
     told = properties(suite, f"test_metric[{TWO}-peak_memory]")
     assert told["dlperf.metric"] == "peak_memory"
@@ -126,7 +126,7 @@ def test_a_metric_that_vanished_says_what_was_looked_for(suite, nights):
     result = suite.run(*nights.usual("tonight"), "--junitxml=junit.xml")
 
     failure = failure_of(result.stdout.str(), f"test_metric[{TWO}-peak_memory]")
-    assert failure.startswith("invalid tonight: peak_memory; run 1 has no peak_memory")
+    assert failure.startswith("invalid (new): peak_memory; run 1 has no peak_memory")
     log = suite.path / "nights" / "tonight" / "1n2g" / "mlp_b4_fp32_1.log"
     assert f"looked for {PATTERN} in {log}" in failure
     assert "  run 1: missing  mlp_b4_fp32_1.log" in failure
@@ -169,7 +169,7 @@ def test_a_run_that_is_not_sound_is_told_once_for_all_metrics(suite, nights):
         (f"test_metric[{TWO}-loss]", "loss"),
     ):
         failure = failure_of(printed, test)
-        assert re.match(rf"invalid tonight: {metric}; run 3: .*loss.*nan", failure)
+        assert re.match(rf"invalid (new): {metric}; run 3: .*loss.*nan", failure)
     page = (suite.path / "page.md").read_text(encoding="utf-8")
     matrix = page.partition("## Matrix")[2]
     assert len(re.findall(r"\| 1n2g .*\*\*invalid\*\* \|$", matrix, re.MULTILINE)) == 4

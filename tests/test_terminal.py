@@ -95,7 +95,7 @@ def lines(*results, width=160, verbosity=-1, strict=False):
     return [
         line.text
         for line in summary_lines(
-            results, [], tonight=STARTED, width=width, verbosity=verbosity, strict=strict
+            results, [], now=STARTED, width=width, verbosity=verbosity, strict=strict
         )
     ]
 
@@ -302,7 +302,7 @@ def test_speedups_stand_beside_the_ideal_and_are_wrapped():
 
 def test_only_the_first_left_out_logs_are_listed():
     ignored = [IgnoredLog(f"{number}\n.log", "the reason") for number in range(30)]
-    text = [line.text for line in summary_lines([], ignored, tonight="", width=80)]
+    text = [line.text for line in summary_lines([], ignored, now="", width=80)]
     assert text[0] == "logs that were left out: 30"
     assert text[1] == r"  0\n.log: the reason"
     assert text[-1] == "  … and 10 more; --dlperf-json FILE has all of them"

@@ -67,6 +67,6 @@ def test_an_entry_says_what_all_its_cases_share_and_of_how_many_the_rest_is():
     [differs] = [fact for fact in entry.facts if fact.label == "differs"]
     of_all, of_two = map(str, differs.texts)
     assert of_all.endswith("came with the loss")
-    assert of_two.endswith("tonight 2.14 (2 of 3)")
+    assert of_two.endswith("now 2.14 (2 of 3)")
     # What a single one of them has is its own.
     assert "2.15" not in html_page(night).partition('id="cases"')[0]

@@ -1,4 +1,4 @@
-"""Made sessions, told in each form: what a person reads of them in the morning."""
+"""Made sessions, told in each form: what a person reads of them."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def failure(explanation: Explanation | None = EVERYTHING) -> str:
 
 
 def terminal(session: SessionReport) -> str:
-    lines = summary_lines(session.results.cases, [], tonight=make.STARTED, width=120)
+    lines = summary_lines(session.results.cases, [], now=make.STARTED, width=120)
     return "\n".join(line.text for line in lines)
 
 

@@ -12,7 +12,7 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.notices.notice import Block, Notice, plain_text
 from pytest_dlperf.report import printing
 from pytest_dlperf.report.entries import CASES_NAMED, TEXTS_SHOWN, Entry
-from pytest_dlperf.report.markdown_text import bullets, rendered
+from pytest_dlperf.report.markdown_text import rendered
 from pytest_dlperf.report.session import SessionReport
 from pytest_dlperf.report.text import NOTHING, Piece, Role, Text, code, join, phrase, word
 from pytest_dlperf.report.words import LONGEST_LINE, short_commit
@@ -49,17 +49,13 @@ def notice_of(
     return Notice(
         subject=str(phrase("dlperf {}: {}", results.cluster, said).cut(LONGEST_SUBJECT)),
         blocks=tuple(blocks),
-        markdown=_markdown(session, wrong, shown, page),
+        markdown=_markdown(session, blocks),
         cluster=results.cluster,
         is_red=session.is_red or bool(faults),
         is_due=is_due,
         ci_run=printing.address(results.origin.ci_run),
         session=session,
     )
-
-
-def _headline(session: SessionReport) -> Text:
-    return phrase("{}, {}: {}", session.results.cluster, word(session.began), session.sentence)
 
 
 def _more(left: Sequence[Entry]) -> Text:
@@ -115,35 +111,26 @@ def _blocks(
     # The subject, which says the sentence, stands above it wherever it is shown.
     day = phrase("{}, {}", session.results.cluster, word(session.began))
     yield Block((day, session.advice) if session.advice else (day,))
-    every = [Block(tuple(wrong)), Block(tuple(_urgent(session)))]
+    every = [Block((), tuple(wrong)), Block((), tuple(_urgent(session)))]
     every += [
         Block((entry.title.cut(LONGEST_LINE),), tuple(_below(entry)))
         for entry in session.bad[:shown]
     ]
-    every.append(Block(tuple(filter(None, [_more(session.bad[shown:])]))))
-    every.append(Block(tuple(line.cut(LONGEST_LINE) for line in _quiet(session))))
+    every.append(Block((), tuple(filter(None, [_more(session.bad[shown:])]))))
+    every.append(Block((), tuple(line.cut(LONGEST_LINE) for line in _quiet(session))))
     places = (phrase("{}: {}", word(name), place) for name, place in _places(session, page))
     every.append(Block(tuple(places)))
-    yield from (block for block in every if block.lines)
+    yield from (block for block in every if block.lines or block.below)
 
 
-def _markdown(session: SessionReport, wrong: Sequence[Text], shown: int, page: str | None) -> str:
-    items = [
-        "\n".join([rendered(entry.title), *(f"  - {rendered(line)}" for line in _below(entry))])
-        for entry in session.bad[:shown]
-    ]
-    more = _more(session.bad[shown:])
-    blocks = [
-        f"**{rendered(_headline(session))}.**",
-        rendered(session.advice),
-        bullets(map(rendered, wrong)),
-        bullets(map(rendered, _urgent(session))),
-        bullets([*items, *([rendered(more)] if more else [])]),
-        bullets(rendered(line.cut(LONGEST_LINE)) for line in _quiet(session)),
-        " · ".join(_linked(name, piece) for name, piece in _places(session, page)),
-    ]
-    return "\n\n".join(filter(None, blocks))
-
-
-def _linked(name: str, place: Piece) -> str:
-    return f"[{name}]({place.address})" if place.address else rendered(phrase(name + " {}", place))
+def _markdown(session: SessionReport, blocks: Sequence[Block]) -> str:
+    """Write the same for GitHub and GitLab, below the sentence."""
+    first, *others = blocks
+    day, *advice = map(rendered, first.lines)
+    parts = [f"**{day}: {rendered(session.sentence)}.**", *advice]
+    for block in others:
+        head = [f"- {rendered(line)}" for line in block.lines]
+        parts.append(
+            "\n".join([*head, *(f"{'  ' * bool(head)}- {rendered(line)}" for line in block.below)])
+        )
+    return "\n\n".join(parts)

@@ -32,7 +32,8 @@ class Block(Struct, frozen=True):
     """What belongs to it: a list."""
 
     def __str__(self) -> str:
-        return "\n".join([*map(str, self.lines), *(f"  {line}" for line in self.below)])
+        indent = "  " * bool(self.lines)
+        return "\n".join([*map(str, self.lines), *(f"{indent}{line}" for line in self.below)])
 
 
 def plain_text(blocks: Iterable[Block]) -> str:

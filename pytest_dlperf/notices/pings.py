@@ -14,7 +14,7 @@ _MAX_BYTES: Final = 10_000
 
 @final
 class Ping(Notifier):
-    """Asks for an address at the end of each whole session, red or green: the night has come."""
+    """Asks for an address at the end of each whole session, red or green: the session has come."""
 
     def __init__(self, address: str) -> None:
         self.name = f"ping ({host_of(address)})"

@@ -195,18 +195,18 @@ class Reporting:
 
     def _failure(self, known: CaseResult, metric: str, failure: BaseException | str) -> str:
         """Write the message of a failed test: of its verdict, or of its own failure."""
-        tonight = self._start.at
+        now = self._start.at
         if isinstance(failure, VerdictError):
             explanation = known.explanations.get(failure.result.judgement.metric.name)
-            return failure_message(failure.result, explanation, tonight)
+            return failure_message(failure.result, explanation, now)
         said, judgement = str(failure), known.judgements.get(metric)
         if judgement is None:
             return said
         explanation = known.explanations.get(metric)
         if judgement.verdict is Verdict.FAILED:
             reason = said.removeprefix(known.case.id).lstrip(", :")
-            said = f"{subject(judgement, explanation, tonight)}: {reason}"
-        return "\n".join([said, *fact_lines(why_facts(judgement, explanation, tonight))])
+            said = f"{subject(judgement, explanation, now)}: {reason}"
+        return "\n".join([said, *fact_lines(why_facts(judgement, explanation, now))])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_to_serializable(

@@ -66,7 +66,7 @@ def _option(config: Any, name: str) -> Any:
 
 
 def _fault(measurement: Measurement) -> str:
-    """Say why a measurement has no seconds per step to compare with those of other nights."""
+    """Say why a measurement has no seconds per step to compare with those of other sessions."""
     broken = measurement.broken_runs
     if broken:
         return f"run {broken[0].run} {broken[0].status.value}"

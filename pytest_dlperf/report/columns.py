@@ -62,7 +62,7 @@ def decisive(result: CaseResult, metric: str) -> Judgement | None:
 
 
 def accepted(judgement: Judgement | None) -> float | None:
-    """Return the accepted number, where tonight was held against another one."""
+    """Return the accepted number, where the number was held against another one."""
     if judgement is None or judgement.decision is None:
         return judgement.accepted if judgement else None
     if judgement.decision.reference == judgement.accepted:

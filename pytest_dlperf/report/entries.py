@@ -34,16 +34,16 @@ CASES_NAMED: Final = 3
 TEXTS_SHOWN: Final = 3
 """Texts of a fact that an entry tells: by so many differences without the first, cases are told
 apart."""
-AGES: Final = ("new tonight", "not known since when", "since earlier nights")
+AGES: Final = ("new", "not known since when", "since earlier sessions")
 """Ages of what is bad, in the order in which it is told."""
-_TONIGHT, UNDATED, _EARLIER = range(len(AGES))
+_NEW, UNDATED, _EARLIER = range(len(AGES))
 
 
 class Entry(Struct, frozen=True, dict=True):
     """Cases with the same status for the same reason, the worst first."""
 
     cases: tuple[CaseResult, ...]
-    tonight: str
+    now: str
     """When the session began, ISO 8601."""
     drifts: tuple[Drifting, ...] = ()
     """Slow changes of the session's metrics, of which only those of its cases are told."""
@@ -79,25 +79,25 @@ class Entry(Struct, frozen=True, dict=True):
         explanation = self.explanation
         if explanation is None or explanation.since is None:
             return UNDATED
-        return _TONIGHT if words.is_new(explanation, self.tonight) else _EARLIER
+        return _NEW if words.is_new(explanation, self.now) else _EARLIER
 
     @cached_property
     def subject(self) -> Text:
         """For instance ``regressed -9.9 % since Tuesday``, or ``12 cases regressed …``."""
         first, *others = self.cases
-        said, _ = words.case_subject(first, self.tonight)
+        said, _ = words.case_subject(first, self.now)
         if not others:
             return said
         if self.judgement is not None:
             more = [one.judgement for one in map(decisive_metric, others) if one and one.judgement]
-            said = words.subject(self.judgement, self.explanation, self.tonight, others=more)
+            said = words.subject(self.judgement, self.explanation, self.now, others=more)
         return phrase("{}", strong(f"{len(self.cases)} cases {said}"))
 
     @property
     def named(self) -> Text:
         """The metric and the first cases, and how many others there are."""
         cases = cases_named(self.case_ids, CASES_NAMED)
-        _, metric = words.case_subject(self.cases[0], self.tonight)
+        _, metric = words.case_subject(self.cases[0], self.now)
         if len(self.cases) > 1 and self.judgement is not None:
             metric = self.judgement.metric.name
         return phrase("{} of {}", metric, cases) if metric else cases
@@ -120,7 +120,7 @@ class Entry(Struct, frozen=True, dict=True):
         members = {
             result.case.id: [
                 fact
-                for fact in facts(known, self.tonight, case_id=result.case.id)
+                for fact in facts(known, self.now, case_id=result.case.id)
                 if fact.weight < Weight.FULL
             ]
             for result in self.cases
@@ -205,16 +205,16 @@ def _identity(difference: Difference) -> object:
 
 
 def entries_of(
-    cases: Iterable[CaseResult], tonight: str, drifts: Iterable[Drifting] = ()
+    cases: Iterable[CaseResult], now: str, drifts: Iterable[Drifting] = ()
 ) -> list[Entry]:
     """Put together what is told together, the worst first."""
     found: dict[tuple[object, ...], list[CaseResult]] = {}
     for result in worst_first(cases):
-        found.setdefault(_cause(result, tonight), []).append(result)
-    return [Entry(tuple(members), tonight, tuple(drifts)) for members in found.values()]
+        found.setdefault(_cause(result, now), []).append(result)
+    return [Entry(tuple(members), now, tuple(drifts)) for members in found.values()]
 
 
-def _cause(result: CaseResult, tonight: str) -> tuple[object, ...]:
+def _cause(result: CaseResult, now: str) -> tuple[object, ...]:
     status, known = result.status, decisive_metric(result)
     judgement = known.judgement if known else None
     if known is None or judgement is None:
@@ -226,7 +226,7 @@ def _cause(result: CaseResult, tonight: str) -> tuple[object, ...]:
         known.metric.name,
         # How far a number has moved is told; what has not has its reason.
         None if words.moved(judgement) else alike(printing.in_short(reason), result),
-        *(_nights(explanation, tonight) if explanation else ()),
+        *(_onset(explanation, now) if explanation else ()),
         judgement.expected,
         explanation and explanation.found and explanation.found.said,
         explanation and tuple(one.resource for one in explanation.companions if one.is_blamed),
@@ -234,9 +234,9 @@ def _cause(result: CaseResult, tonight: str) -> tuple[object, ...]:
     )
 
 
-def _nights(explanation: Explanation, tonight: str) -> tuple[object, ...]:
-    nights = (explanation.since, explanation.red_since, explanation.last_good)
-    return tuple(night and (words.dated(night.at, tonight), night.commit) for night in nights)
+def _onset(explanation: Explanation, now: str) -> tuple[object, ...]:
+    sessions = (explanation.since, explanation.red_since, explanation.last_good)
+    return tuple(one and (words.dated(one.at, now), one.commit) for one in sessions)
 
 
 def _suspects(explanation: Explanation | None) -> tuple[Difference, ...]:

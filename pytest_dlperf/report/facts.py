@@ -50,8 +50,8 @@ class Fact(Struct, frozen=True):
         return (*self.texts[:most], phrase("and {} more", more)) if more > 0 else self.texts
 
 
-def facts(known: MetricResult, tonight: str, *, case_id: str = "") -> Iterator[Fact]:
-    """Yield what is known of a metric; ``tonight`` is when the session began, ISO 8601.
+def facts(known: MetricResult, now: str, *, case_id: str = "") -> Iterator[Fact]:
+    """Yield what is known of a metric; ``now`` is when the session began, ISO 8601.
 
     A reason goes without the ``case_id``, where that stands beside it.
     """
@@ -66,7 +66,7 @@ def facts(known: MetricResult, tonight: str, *, case_id: str = "") -> Iterator[F
             Fact("expected", (phrase("{}", printing.reason(judgement.expected or "")),)),
         ]
     if explanation is not None:
-        found += (Fact(label, (text,)) for label, text in words.onset(explanation, tonight))
+        found += (Fact(label, (text,)) for label, text in words.onset(explanation, now))
         differences = (words.difference_text(it, judgement) for it in explanation.differences)
         found += (
             Fact("probes", (words.probes(explanation.companions),)),
@@ -74,7 +74,7 @@ def facts(known: MetricResult, tonight: str, *, case_id: str = "") -> Iterator[F
             Fact("differs", tuple(differences)),
             Fact("commits", tuple(words.commit_texts(explanation))),
         )
-    found.append(Fact("accepted", tuple(filter(None, _accepted(known, tonight))), Weight.USUAL))
+    found.append(Fact("accepted", tuple(filter(None, _accepted(known, now))), Weight.USUAL))
     if judgement is not None:
         found += _basis(judgement)
     yield from (fact for fact in found if any(fact.texts))
@@ -136,8 +136,8 @@ def _reason(judgement: Judgement, case_id: str) -> Text:
     return NOTHING
 
 
-def _accepted(known: MetricResult, tonight: str) -> Iterator[Text]:
-    """Say the accepted number where tonight was held against another, and who accepted it."""
+def _accepted(known: MetricResult, now: str) -> Iterator[Text]:
+    """Say the accepted number where the number was held against another, and who accepted it."""
     judgement, baseline = known.judgement, known.accepted
     if judgement is not None and judgement.accepted is None:
         return  # it was compared with nothing
@@ -145,7 +145,7 @@ def _accepted(known: MetricResult, tonight: str) -> Iterator[Text]:
     if judgement and judgement.accepted and decision and decision.reference != judgement.accepted:
         amount = number(numbers.quantity(judgement.accepted, known.metric.unit))
         yield join(": ", [amount, _how_far(judgement, judgement.accepted)])
-    yield words.accepted_by(baseline.acceptance if baseline else None, tonight)
+    yield words.accepted_by(baseline.acceptance if baseline else None, now)
 
 
 def _basis(judgement: Judgement) -> Iterator[Fact]:
@@ -193,7 +193,7 @@ def is_not_good(known: MetricResult) -> bool:
 
 
 def case_facts(
-    result: CaseResult, tonight: str, metrics: Iterable[MetricResult] | None = None
+    result: CaseResult, now: str, metrics: Iterable[MetricResult] | None = None
 ) -> list[Fact]:
     """Return the facts of a case's metrics, of all that are not simply good unless some are named.
 
@@ -202,7 +202,7 @@ def case_facts(
     if metrics is None:
         known = result.metrics().values()
         metrics = in_short(one for one in known if is_not_good(one) or one.explanation)
-    members = {it.metric.name: list(facts(it, tonight, case_id=result.case.id)) for it in metrics}
+    members = {it.metric.name: list(facts(it, now, case_id=result.case.id)) for it in metrics}
     return merged(members, lambda text, names: phrase("{}: {}", join(", ", names), text))
 
 

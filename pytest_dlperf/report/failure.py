@@ -64,18 +64,18 @@ class FailureText:
             writer.line(rest)
 
 
-def failure_message(settled: GateResult, explanation: Explanation | None, tonight: str) -> str:
+def failure_message(settled: GateResult, explanation: Explanation | None, now: str) -> str:
     """Write a verdict: the first line, what there is to know, then the runs and their logs.
 
     The first line is for pytest's short summary, JUnit and the like, where the test's id stands
-    before it: it leaves out the case. ``tonight`` is when the session began, ISO 8601.
+    before it: it leaves out the case. ``now`` is when the session began, ISO 8601.
     """
     judgement, case_id = settled.judgement, settled.input.case.measurement.case_id
-    head = headline(judgement, explanation, tonight, case_id=case_id)
+    head = headline(judgement, explanation, now, case_id=case_id)
     known = _known(settled, explanation)
     every = (
         *reason_facts(judgement, head, case_id=case_id),
-        *(fact for fact in facts(known, tonight) if fact.label != "reason"),
+        *(fact for fact in facts(known, now) if fact.label != "reason"),
         *_beside(judgement.metric, settled.input.case),
         *_gone(settled),
     )
@@ -105,10 +105,10 @@ def _known(settled: GateResult, explanation: Explanation | None) -> MetricResult
 
 
 def headline(
-    judgement: Judgement, explanation: Explanation | None, tonight: str, *, case_id: str
+    judgement: Judgement, explanation: Explanation | None, now: str, *, case_id: str
 ) -> Text:
     """Say verdict, difference, age and metric in a line, and what comes next to a cause."""
-    subject = words.subject(judgement, explanation, tonight)
+    subject = words.subject(judgement, explanation, now)
     said = phrase("{}: {}", subject, judgement.metric.name)
     if judgement.reason and not words.moved(judgement):
         reason = _in_head(judgement.reason, case_id)
@@ -119,12 +119,12 @@ def headline(
     suspect = explanation.differences[0] if explanation and explanation.differences else None
     if suspect is None or not suspect.came_with_it:
         return said
-    # Tonight's commit may be a later one than that which it came with.
+    # The commit of now may be a later one than that which it came with.
     if suspect.kind is DifferenceKind.COMMIT:
         what = phrase("{}", code(words.news(suspect)))
     else:
-        tonights = words.side_values(suspect)[-1]
-        what = phrase("{} {}", code(words.difference_name(suspect)), words.side_piece(tonights))
+        now_value = words.side_values(suspect)[-1]
+        what = phrase("{} {}", code(words.difference_name(suspect)), words.side_piece(now_value))
     return phrase("{}; {} {}", said, what, word(words.came_with(judgement)))
 
 
@@ -145,12 +145,10 @@ def _in_head(reason: str, case_id: str) -> str:
     return printing.in_short(reason).removeprefix(case_id).lstrip(", :")
 
 
-def why_facts(
-    judgement: Judgement, explanation: Explanation | None, tonight: str
-) -> Iterator[Fact]:
+def why_facts(judgement: Judgement, explanation: Explanation | None, now: str) -> Iterator[Fact]:
     """Yield what stands below a message of other words: since when, and what differs."""
     known = MetricResult(metric=judgement.metric, judgement=judgement, explanation=explanation)
-    for fact in facts(known, tonight):
+    for fact in facts(known, now):
         if fact.weight is Weight.BRIEF and fact.label != "reason":
             yield fact
 

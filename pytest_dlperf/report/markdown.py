@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
-from operator import attrgetter
-from typing import Final, NamedTuple, TypeAlias
+from operator import itemgetter
+from typing import Final, TypeAlias
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Judgement, Verdict
@@ -42,10 +42,12 @@ from pytest_dlperf.report.remarks import absences
 from pytest_dlperf.report.rows import Row, case_title, gaps, judged_rows
 from pytest_dlperf.report.runs import RunsText, RunText, measurements_of, runs_text
 from pytest_dlperf.report.session import SessionReport
-from pytest_dlperf.report.status import counts, metric_words, worst_first
+from pytest_dlperf.report.status import metric_words, worst_first
 from pytest_dlperf.report.text import Text, join, phrase, strong
 from pytest_dlperf.results.comparison import measured_facts
 
+Block: TypeAlias = tuple[str, str]
+"""The title of its section, and its text."""
 Cells: TypeAlias = Sequence[str]
 
 LINES_SHOWN: Final = 20
@@ -82,34 +84,25 @@ def markdown_page(session: SessionReport, *, max_bytes: int | None = None) -> st
     """
     head, blocks = _head(session), list(_blocks(session))
     page = _joined(head, blocks)
-    if max_bytes is None or _size(page) <= max_bytes:
+    if max_bytes is None or len(page.encode()) <= max_bytes:
         return page
-    head, kept = f"{head}\n\n{_NO_ROOM}", []
-    room = max_bytes - _size(head) - 1
-    for block in blocks:
-        if not block.text.startswith(FOLDED):
-            room -= _size(f"\n\n## {block.section}\n\n{block.text}")
+    head, room, kept = f"{head}\n\n{_NO_ROOM}", max_bytes, []
+    room -= len(head.encode()) + 1
+    for section, text in blocks:
+        if not text.startswith(FOLDED):
+            room -= len(f"\n\n## {section}\n\n{text}".encode())
             if room < 0:
                 break
-            kept.append(block)
+            kept.append((section, text))
     page = _joined(head, kept)
-    return page if _size(page) <= max_bytes else ""
+    return page if len(page.encode()) <= max_bytes else ""
 
 
-class _Block(NamedTuple):
-    section: str
-    text: str
-
-
-def _joined(head: str, blocks: Iterable[_Block]) -> str:
+def _joined(head: str, blocks: Iterable[Block]) -> str:
     pieces = [head]
-    for section, members in groupby(blocks, key=attrgetter("section")):
-        pieces += [f"## {section}", *(block.text for block in members)]
+    for section, members in groupby(blocks, key=itemgetter(0)):
+        pieces += [f"## {section}", *(text for _, text in members)]
     return "\n\n".join(pieces) + "\n"
-
-
-def _size(text: str) -> int:
-    return len(text.encode())
 
 
 def _head(session: SessionReport) -> str:
@@ -138,7 +131,7 @@ def _in_short(entry: Entry) -> Text:
     return join("; ", [entry.title, *reason, *entry.causes[:1]])
 
 
-def _blocks(session: SessionReport) -> Iterator[_Block]:
+def _blocks(session: SessionReport) -> Iterator[Block]:
     results = session.told
     for result in worst_first(results.cases):
         status = result.status
@@ -147,51 +140,25 @@ def _blocks(session: SessionReport) -> Iterator[_Block]:
         if status.fails(strict=results.strict):
             yield from _alarm(result, "Regressions and failures", results)
         elif status is Verdict.ENVIRONMENT_SHIFT:
-            section = "No worse than the accepted software tonight"
+            section = "No worse than the accepted software now"
             yield from _alarm(result, section, results)
-    yield from _section("Verdicts", _verdicts(results.cases))
-    yield from _section("Not measured or not judged", _absent(results.cases))
     yield from _matrix(results)
-    remarks = bullets(map(rendered, session.suspicions))
-    yield from _section("Worth knowing", remarks)
-    yield from _section("Accepted", _accepted(results))
-    yield from _section("Logs that were left out", _ignored(results))
-    yield from _section("Environment", _environment(results))
-
-
-def _section(title: str, text: str) -> Iterator[_Block]:
-    if text:
-        yield _Block(title, text)
-
-
-# ------------------------------------------------------------------------------- sections
-
-
-def _verdicts(cases: Sequence[CaseResult]) -> str:
-    rows = [(inline(status.value), str(count)) for status, count in counts(cases).items()]
-    return table(("verdict", "cases"), rows, right=" r")
-
-
-def _absent(cases: Sequence[CaseResult]) -> str:
-    return _some(list(map(rendered, absences(cases, _ABSENT, most=10))))
-
-
-def _accepted(results: Results) -> str:
-    rows = [
+    ignored = [f"{code(item.log)}: {inline(item.reason)}" for item in results.ignored_logs]
+    facts = [*environment_facts(results.environment), *measured_facts(results.cases).items()]
+    changes = [
         (code(case), metric, inline(unit), *figures, inline(by), inline(why))
         for case, metric, unit, *figures, by, why in map(change_row, results.baseline_changes)
     ]
-    return table(CHANGE_HEADINGS, rows, right="   rrr")
-
-
-def _ignored(results: Results) -> str:
-    lines = [f"{code(item.log)}: {inline(item.reason)}" for item in results.ignored_logs]
-    return f"{len(lines)} in all.\n\n{_some(lines)}" if lines else ""
-
-
-def _environment(results: Results) -> str:
-    facts = [*environment_facts(results.environment), *measured_facts(results.cases).items()]
-    return table(("fact", "value"), [(inline(name), inline(fact)) for name, fact in facts])
+    sections = {
+        "Not measured or not judged": _some(
+            [rendered(line) for line in absences(results.cases, _ABSENT, most=10)]
+        ),
+        "Worth knowing": bullets(map(rendered, session.suspicions)),
+        "Accepted": table(CHANGE_HEADINGS, changes, right="   rrr"),
+        f"{len(ignored)} logs that were left out": _some(ignored),
+        "Environment": table(("fact", "value"), [tuple(map(inline, fact)) for fact in facts]),
+    }
+    yield from ((title, text) for title, text in sections.items() if text)
 
 
 def _some(lines: Sequence[str]) -> str:
@@ -203,7 +170,7 @@ def _some(lines: Sequence[str]) -> str:
 # ---------------------------------------------------------------- a case with an alarm
 
 
-def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[_Block]:
+def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[Block]:
     """Make two blocks: what is wrong, and the runs with the places of their logs."""
     known = in_short(result.metrics().values())
     judgements = [one.judgement for one in known if one.judgement is not None]
@@ -218,10 +185,10 @@ def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[_Bloc
         table(_ALARM_HEADINGS, map(_alarm_row, judged_rows(result)), right=" rrrrr"),
         bullets(map(rendered, (*gaps(result), *told))),
     )
-    yield _Block(section, "\n\n".join(filter(None, blocks)))
+    yield section, "\n\n".join(filter(None, blocks))
     runs = "\n\n".join(_runs_and_logs(result, judgements))
     if runs:
-        yield _Block(section, details(f"Runs and logs of {result.case.id}", runs))
+        yield (section, details(f"Runs and logs of {result.case.id}", runs))
 
 
 def _alarm_row(row: Row) -> Sequence[str]:
@@ -274,38 +241,29 @@ def _emphasized(word: str, status: Verdict) -> str:
 # ---------------------------------------------------------------------------- the matrix
 
 
-def _matrix(results: Results) -> Iterator[_Block]:
-    """Make one block for each training, in the order in which they were selected.
-
-    Those of which nothing was measured share one that is folded.
-    """
+def _matrix(results: Results) -> Iterator[Block]:
+    """Make one block for each training of which anything was measured, as they were selected."""
     headings = ("metric", "topology", "devices", *_MATRIX_CELLS, "verdict")
-    unmeasured = []
     for members in by_training(results.cases).values():
+        if all(map(_has_nothing, members)):
+            continue  # it stands below, by its reason
         case = members[0].case
         name = f"{code(case.system)} {code(case.variant)}"
         members.sort(key=lambda result: result.case.topology)
-        if all(map(_has_nothing, members)):
-            unmeasured.append(f"{name}: {_topologies(members)}")
-            continue
         judged, recorded = _matrix_rows([*_reference(members), *members])
         text = f"### {name}{scaling_of(case)}\n\n{table(headings, judged, right='  rrrrrrrr')}"
-        yield _Block("Matrix", text)
+        yield "Matrix", text
         for result in members:
             for family in families_of(result):
                 title = f"{with_unit(family.metric)} of {result.case.id}, {family.counts}"
-                yield _Block("Matrix", details(title, _family_table(family)))
+                yield "Matrix", details(title, _family_table(family))
         if recorded:
             shown = table(("metric", "topology", *_RECORDED_CELLS), recorded, right="  rrrr")
-            yield _Block("Matrix", details("Recorded, judged by no test", shown))
-    if unmeasured:
-        trainings = numbers.counted(len(unmeasured), "training")
-        text = details(f"Nothing was measured of {trainings}", bullets(unmeasured))
-        yield _Block("Matrix", text)
+            yield "Matrix", details("Recorded, judged by no test", shown)
 
 
 def _family_table(family: Family) -> str:
-    """Show tonight over the reference, a row for each name."""
+    """Show what was measured over the reference, a row for each name."""
     rows = [
         (
             " ".join((code(member.name), inline(member.series))).strip(),
@@ -322,13 +280,6 @@ def _family_table(family: Family) -> str:
 def _has_nothing(result: CaseResult) -> bool:
     is_absent = result.measurement is None and result.reference is None
     return is_absent and result.status in (Verdict.SKIPPED, Verdict.NOT_MEASURED)
-
-
-def _topologies(members: Iterable[CaseResult]) -> str:
-    by_word: dict[str, list[str]] = {}
-    for result in members:
-        by_word.setdefault(result.status.value, []).append(str(result.case.topology))
-    return "; ".join(f"{', '.join(topologies)} {word}" for word, topologies in by_word.items())
 
 
 def _reference(members: Sequence[CaseResult]) -> Iterator[CaseResult]:

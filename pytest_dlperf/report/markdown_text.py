@@ -66,10 +66,13 @@ def _piece(piece: Piece) -> str:
     if not line:
         return piece.text
     if piece.role in (Role.CASE, Role.CODE):
-        return code(line)
-    line = inline(line) if piece.role is Role.UNTRUSTED else _words(line)
+        line = code(line)
+    else:
+        line = inline(line) if piece.role is Role.UNTRUSTED else _words(line)
     if piece.address is not None:
         return f"[{line}]({piece.address})"
+    if piece.role in (Role.CASE, Role.CODE):
+        return line
     if piece.role is Role.STRONG:
         return f"**{line}**"
     # Blanks at the ends part it from its neighbours.

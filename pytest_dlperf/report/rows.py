@@ -33,9 +33,9 @@ class Row(Struct, frozen=True, kw_only=True):
     cells: dict[str, str]
 
 
-def case_title(result: CaseResult, tonight: str) -> Text:
+def case_title(result: CaseResult, now: str) -> Text:
     """For instance ``regressed -9.9 % since Tuesday: <case>``."""
-    said, metric = words.case_subject(result, tonight)
+    said, metric = words.case_subject(result, now)
     about = phrase("{} of {}" if metric else "{}{}", metric, case(result.case.id))
     return phrase("{}: {}", word(str(said)), about)  # a heading is strong as a whole
 
@@ -52,7 +52,7 @@ def gaps(result: CaseResult) -> Iterator[Text]:
 
 
 def judged_rows(result: CaseResult) -> list[Row]:
-    """Make a row for each judged metric that has a number, tonight or accepted."""
+    """Make a row for each judged metric that has a number, measured or accepted."""
     words = metric_words(result)
     return [
         _row(result, known.metric.name, *words[known.metric.name])
@@ -93,13 +93,13 @@ def case_rows(result: CaseResult, *, every: bool = False) -> list[Row]:
 
 
 def row_facts(
-    result: CaseResult, rows: Sequence[Row], tonight: str, *, every: bool = False
+    result: CaseResult, rows: Sequence[Row], now: str, *, every: bool = False
 ) -> list[Fact]:
     """Return what stands below ``rows``: what every form says, and what is to be noted."""
     known = result.metrics()
     metrics = [known[row.metric] for row in rows if row.metric in known]
-    bad = case_facts(result, tonight, [it for it in metrics if is_not_good(it)])
-    good = case_facts(result, tonight, [it for it in metrics if not is_not_good(it)])
+    bad = case_facts(result, now, [it for it in metrics if is_not_good(it)])
+    good = case_facts(result, now, [it for it in metrics if not is_not_good(it)])
     measurement = result.measurement
     # The reason stands with the run that broke.
     left_out = ("reason",) if measurement is not None and measurement.broken_runs else ()

@@ -1,4 +1,4 @@
-"""A session in a sentence: how many cases got slower, how many of them tonight, and the worst."""
+"""A session in a sentence: how many cases got slower, how many of them new, and the worst."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _ORDER: Final = (
 def sentence_of(results: Results) -> Text:
     """Say what a session has come to.
 
-    For instance ``6 of 115 cases got slower, 3 of them tonight; worst -6.4 %``. Of a red session
+    For instance ``6 of 115 cases got slower, 3 of them new; worst -6.4 %``. Of a red session
     only what makes it red is counted.
     """
     by_status: dict[Verdict, list[CaseResult]] = {}
@@ -100,13 +100,13 @@ def _of_all(count: int, total: int) -> Text:
     return phrase("{}", word(few[total])) if total in few else phrase("all {} cases", total)
 
 
-def _verb(status: Verdict, members: Sequence[CaseResult], tonight: str) -> Text:
+def _verb(status: Verdict, members: Sequence[CaseResult], now: str) -> Text:
     if status in (Verdict.REGRESSED, Verdict.IMPROVED):
-        return _moved(status, members, tonight)
+        return _moved(status, members, now)
     one, more = _ONE_AND_MORE[status]
     said = word(one if len(members) == 1 else more)
     if status in _NUMBERLESS:
-        return phrase("{}{}", said, _age(filter(None, map(decisive_metric, members)), tonight))
+        return phrase("{}{}", said, _age(filter(None, map(decisive_metric, members)), now))
     again = sum(recovered_from(result) is not None for result in members)
     if not again:
         return phrase("{}", said)
@@ -115,12 +115,12 @@ def _verb(status: Verdict, members: Sequence[CaseResult], tonight: str) -> Text:
     return phrase("{}, {} of them again", said, again)
 
 
-def _moved(status: Verdict, members: Sequence[CaseResult], tonight: str) -> Text:
+def _moved(status: Verdict, members: Sequence[CaseResult], now: str) -> Text:
     known = [one for one in map(decisive_metric, members) if one is not None]
     is_time = all(_is_speed(one.metric) for one in known)
     is_loss = status is Verdict.REGRESSED
     better, worse = ("faster", "slower") if is_time else ("better", "worse")
-    said = phrase("got {}{}", word(worse if is_loss else better), _age(known, tonight))
+    said = phrase("got {}{}", word(worse if is_loss else better), _age(known, now))
     sizes = [one.judgement for one in known if lost(one.judgement) is not None]
     if not sizes:
         return said
@@ -131,14 +131,14 @@ def _moved(status: Verdict, members: Sequence[CaseResult], tonight: str) -> Text
     return phrase("{}; {} {}", said, word("worst" if is_loss else "most"), percent)
 
 
-def _age(members: Iterable[MetricResult], tonight: str) -> Text:
-    """Say since when, or how many of them began tonight."""
+def _age(members: Iterable[MetricResult], now: str) -> Text:
+    """Say since when, or how many of them are new."""
     known = list(members)
-    ages = [words.since_words(one.explanation, tonight) for one in known]
+    ages = [words.since_words(one.explanation, now) for one in known]
     if len(set(ages)) == 1 and ages[0]:
         return phrase(" {}", ages[0])  # a file may say a day that is none
-    fresh = sum(words.is_new(one.explanation, tonight) for one in known)
-    return phrase(", {} of them tonight", fresh) if fresh else phrase("")
+    fresh = sum(words.is_new(one.explanation, now) for one in known)
+    return phrase(", {} of them new", fresh) if fresh else phrase("")
 
 
 def _is_speed(metric: Metric) -> bool:

@@ -161,7 +161,7 @@ class SessionReport(Struct, frozen=True, dict=True):
 def session_report(
     results: Results, history_file: Path | None = None, *, may_read_logs: bool = False
 ) -> SessionReport:
-    """Put a session into words; without the database they say nothing of other nights."""
+    """Put a session into words; without the database they say nothing of other sessions."""
     from pytest_dlperf.history.case_history import HistoryReader
 
     return SessionReport(results, HistoryReader(results, history_file), may_read_logs)
@@ -208,13 +208,13 @@ def _facts(
     yield from _accepted(results)
 
 
-def _recovered(cases: Iterable[CaseResult], tonight: str) -> Iterator[Text]:
-    """Say which cases pass again, by the night since which they were red."""
-    by_night: dict[Text, list[str]] = {}
+def _recovered(cases: Iterable[CaseResult], now: str) -> Iterator[Text]:
+    """Say which cases pass again, by the session since which they were red."""
+    by_day: dict[Text, list[str]] = {}
     for result in cases:
         if (first := recovered_from(result)) is not None:
-            by_night.setdefault(words.was_red(first, tonight), []).append(result.case.id)
-    for was_red, ids in by_night.items():
+            by_day.setdefault(words.was_red(first, now), []).append(result.case.id)
+    for was_red, ids in by_day.items():
         yield phrase("passes again, {}: {}", was_red, cases_named(ids, CASES_NAMED))
 
 
@@ -238,4 +238,4 @@ def _accepted(results: Results) -> Iterator[Text]:
         first = changes[0]
         who = phrase(" by {}", printing.person(first.by)) if first.by else NOTHING
         count = numbers.counted(len(changes), "number")
-        yield phrase("accepted tonight{}: {} ({})", who, number(count), printing.reason(first.why))
+        yield phrase("accepted now{}: {} ({})", who, number(count), printing.reason(first.why))

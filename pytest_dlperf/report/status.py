@@ -89,7 +89,7 @@ def case_counts(
 
 
 def recovered_from(result: CaseResult) -> PastSession | None:
-    """Return the first night since which a case was red that passes again."""
-    nights = [one.red_since for one in result.explanations.values() if one.red_since is not None]
+    """Return the first session since which a case was red that passes again."""
+    sessions = [one.red_since for one in result.explanations.values() if one.red_since is not None]
     is_good = result.status is Verdict.PASS
-    return min(nights, key=lambda one: parse_time(one.at)) if nights and is_good else None
+    return min(sessions, key=lambda one: parse_time(one.at)) if sessions and is_good else None

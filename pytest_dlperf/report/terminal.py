@@ -100,7 +100,7 @@ def summary(session: SessionReport, notes: Sequence[Note], config: Any) -> Itera
     yield from summary_lines(
         cases,
         results.ignored_logs,
-        tonight=results.started,
+        now=results.started,
         width=width,
         verbosity=verbosity,
         strict=strict,
@@ -174,7 +174,7 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
     results: Sequence[CaseResult],
     ignored_logs: Sequence[IgnoredLog],
     *,
-    tonight: str,
+    now: str,
     width: int,
     verbosity: int = 0,
     strict: bool = False,
@@ -184,7 +184,7 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
 
     ``verbosity`` -1 has the cases that are not good, without their runs; 0 every measured case,
     with the runs of what is not good; 1 every judged metric; -2 nothing. In a ``strict`` session
-    a skipped case is as bad as one that failed. ``tonight`` is when the session began, ISO 8601.
+    a skipped case is as bad as one that failed. ``now`` is when the session began, ISO 8601.
     Without ``with_failures`` what a failure's message says above is not said again below its row.
     """
     judged = [result for result in results if result.judgements or result.measurement]
@@ -196,7 +196,7 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
     if shown:
         yield from _table(
             shown,
-            tonight,
+            now,
             width,
             strict=strict,
             verbosity=verbosity,
@@ -218,7 +218,7 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
 
 def _table(  # noqa: PLR0913 - what it shows, and how, by name
     cases: Sequence[CaseResult],
-    tonight: str,
+    now: str,
     width: int,
     *,
     strict: bool,
@@ -237,7 +237,7 @@ def _table(  # noqa: PLR0913 - what it shows, and how, by name
         if is_short:
             continue
         kept = [r for r in rows if with_failures or not has_failure(result, r, strict=strict)]
-        for fact in row_facts(result, kept, tonight, every=every):
+        for fact in row_facts(result, kept, now, every=every):
             yield from _fact_lines(fact, width)
         for one in row_runs(result, kept, every=every):
             if isinstance(one, Listing):

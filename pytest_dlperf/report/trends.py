@@ -62,8 +62,8 @@ def accepted(known: AcceptedChange, unit: str) -> str:
 
 
 def noise(known: CaseHistory) -> str | None:
-    """Describe how much runs of one night differ, and nights beyond that, where it is known."""
-    both = {"runs": known.run_noise_percent, "nights": known.session_noise_percent}
+    """Describe how much runs of one session differ, and sessions beyond that, where it is known."""
+    both = {"runs": known.run_noise_percent, "sessions": known.session_noise_percent}
     parts = [f"{name} {numbers.percent(of)}" for name, of in both.items() if of is not None]
     return f"noise: {', '.join(parts)}" if parts else None
 
@@ -87,9 +87,9 @@ def _judged(results: Iterable[CaseResult], histories: Histories) -> Histories:
     return found
 
 
-def new_levels(cases: Iterable[CaseResult], histories: Histories, tonight: str) -> Iterator[Text]:
+def new_levels(cases: Iterable[CaseResult], histories: Histories, now: str) -> Iterator[Text]:
     """Yield the new levels of the last weeks, a line for each case and day."""
-    since = f"{(parse_time(tonight) - timedelta(days=_RECENT_DAYS)).date()}"
+    since = f"{(parse_time(now) - timedelta(days=_RECENT_DAYS)).date()}"
     found: dict[tuple[str, str], dict[str, float]] = {}
     for case_id, by_metric in _judged(cases, histories).items():
         for name, history in by_metric.items():

@@ -46,7 +46,7 @@ UNKNOWN: Final = "unknown"
 """Stands for an unknown side of a difference."""
 NOT_SET: Final = "not set"
 """Stands for a side of a difference that is known to lack it."""
-SIDES: Final = ("accepted", "last good", "tonight")
+SIDES: Final = ("accepted", "last good", "now")
 """Sides of a difference."""
 LONGEST_LINE: Final = 400
 """Characters of a line of texts that have to stay short."""
@@ -69,17 +69,17 @@ _AROUND: Final = 12
 def subject(
     judgement: Judgement,
     explanation: Explanation | None,
-    tonight: str,
+    now: str,
     *,
     others: Iterable[Judgement] = (),
 ) -> Text:
     """Say a verdict, how far the number has moved, and since when.
 
-    For instance ``regressed -9.9 % since Tuesday``. ``tonight`` is when the session began, ISO
+    For instance ``regressed -9.9 % since Tuesday``. ``now`` is when the session began, ISO
     8601, here and below. ``others`` are judged alike, and share the rest.
     """
     status, verdict = judgement.status, judgement.verdict.value
-    parts = (verdict, moved(judgement, *others), since_words(explanation, tonight))
+    parts = (verdict, moved(judgement, *others), since_words(explanation, now))
     said = " ".join(filter(None, parts))
     if status is Verdict.IMPROVED:
         said += ", not accepted"
@@ -111,93 +111,93 @@ def _shown_percent(judgement: Judgement) -> float | None:
     return difference_percent(judgement)
 
 
-def case_subject(result: CaseResult, tonight: str) -> tuple[Text, str]:
+def case_subject(result: CaseResult, now: str) -> tuple[Text, str]:
     """Say the same of a case by its worst metric, and name that unless it is the first."""
     known = decisive_metric(result)
     if known is None or known.judgement is None:
         return phrase("{}", strong(result.status.value)), ""
     name = known.metric.name
     is_first = name == next(iter(result.metrics()))
-    return subject(known.judgement, known.explanation, tonight), "" if is_first else name
+    return subject(known.judgement, known.explanation, now), "" if is_first else name
 
 
 # --------------------------------------------------------------------------- since when
 
 
-def since_words(explanation: Explanation | None, tonight: str) -> str:
-    """Say since which session, as shortly as it is clear: ``since Tuesday``, or ``tonight``."""
+def since_words(explanation: Explanation | None, now: str) -> str:
+    """Say since which session, as shortly as it is clear: ``since Tuesday``, or ``(new)``."""
     if explanation is None or explanation.since is None:
         return ""
     at = explanation.since.at
-    day, today = _day(at, tonight), _day(tonight, tonight)
+    day, today = _day(at, now), _day(now, now)
     if day is None or today is None:
         return f"since {at[:10]}"
     if day == today:
-        return "tonight"
+        return "(new)"
     is_near = timedelta(0) < today - day <= timedelta(days=_NAMED_DAYS)
     return f"since {_WEEKDAYS[day.weekday()] if is_near else day.isoformat()}"
 
 
-def is_new(explanation: Explanation | None, tonight: str) -> bool:
-    """Whether a number is as it is since tonight."""
+def is_new(explanation: Explanation | None, now: str) -> bool:
+    """Whether a number is as it is new."""
     since = explanation.since if explanation is not None else None
-    day = _day(since.at, tonight) if since is not None else None
-    return day is not None and day == _day(tonight, tonight)
+    day = _day(since.at, now) if since is not None else None
+    return day is not None and day == _day(now, now)
 
 
-def dated(at: str, tonight: str) -> str:
+def dated(at: str, now: str) -> str:
     """Write a day for a reader who looks closer: ``Tuesday 2026-11-17``."""
-    day = _day(at, tonight)
+    day = _day(at, now)
     return at[:10] if day is None else f"{_WEEKDAYS[day.weekday()]} {day.isoformat()}"
 
 
-def _day(at: str, tonight: str) -> date | None:
+def _day(at: str, now: str) -> date | None:
     """Return a time's day where the session ran; ``None`` if a file says no time."""
     try:
-        return day_of(at, tonight)
+        return day_of(at, now)
     except (ValueError, OverflowError):
         return None
 
 
-def onset(explanation: Explanation, tonight: str) -> Iterator[tuple[str, Text]]:
+def onset(explanation: Explanation, now: str) -> Iterator[tuple[str, Text]]:
     """Yield since when a number is as it is, and when it was good, by labels."""
     since, good = explanation.since, explanation.last_good
     if since is not None:
-        yield "since", _since(since, explanation, tonight)
+        yield "since", _since(since, explanation, now)
     if explanation.red_since is not None:
-        yield "red since", phrase("{}", word(dated(explanation.red_since.at, tonight)))
+        yield "red since", phrase("{}", word(dated(explanation.red_since.at, now)))
     if good is not None:
         is_same = since is not None and _is_same(since.commit, good.commit)
         commit = phrase("at the same commit") if is_same else _commit(good.commit)
-        nights = numbers.counted(explanation.days, "night") if explanation.days else ""
-        ago = phrase("{} ago", word(nights)) if nights else NOTHING
-        yield "last good", join(", ", [_good(good.at, tonight), commit, ago])
+        days = numbers.counted(explanation.days, "day") if explanation.days else ""
+        ago = phrase("{} ago", word(days)) if days else NOTHING
+        yield "last good", join(", ", [_good(good.at, now), commit, ago])
     elif since is not None:
-        yield "last good", phrase("no night is known")
+        yield "last good", phrase("no session is known")
 
 
-def was_red(night: PastSession, tonight: str) -> Text:
-    """Say since which night a number had been red before."""
-    return phrase("was red since {}", word(dated(night.at, tonight)))
+def was_red(since: PastSession, now: str) -> Text:
+    """Say since which session a number had been red before."""
+    return phrase("was red since {}", word(dated(since.at, now)))
 
 
-def _since(night: PastSession, explanation: Explanation, tonight: str) -> Text:
-    day, today = _day(night.at, tonight), _day(tonight, tonight)
-    new = "tonight, " if day is not None and day == today else ""
-    # Where every night was measured, the day says how many there were.
+def _since(first: PastSession, explanation: Explanation, now: str) -> Text:
+    day, today = _day(first.at, now), _day(now, now)
+    new = "this session, " if day is not None and day == today else ""
+    # Where every day was measured, the date says how many there were.
     every = (today - day).days + 1 if day and today else None
     count = explanation.days_at_level
-    nights = "" if count in (1, every) else f"on {numbers.counted(count, 'night')}"
-    when = word(f"{new}{dated(night.at, tonight)}")
-    return join(", ", [when, word(nights), _commit(night.commit)])
+    days = "" if count in (1, every) else f"on {numbers.counted(count, 'day')}"
+    when = word(f"{new}{dated(first.at, now)}")
+    return join(", ", [when, word(days), _commit(first.commit)])
 
 
-def _good(at: str, tonight: str) -> Piece:
+def _good(at: str, now: str) -> Piece:
     """Write when it was good; of sessions of one day the hour tells more."""
-    day = _day(at, tonight)
-    if day is None or day != _day(tonight, tonight):
-        return word(dated(at, tonight))
-    here = parse_time(at).astimezone(parse_time(tonight).tzinfo)
+    day = _day(at, now)
+    if day is None or day != _day(now, now):
+        return word(dated(at, now))
+    here = parse_time(at).astimezone(parse_time(now).tzinfo)
     return word(f"earlier today, {here:%H:%M}")
 
 
@@ -214,7 +214,7 @@ def short_commit(commit: str) -> str:
 
 
 def _is_same(first: str | None, second: str | None) -> bool:
-    # Changes that were not committed may be others each night.
+    # Changes that were not committed may be others each time.
     return first is not None and first == second and "+" not in first
 
 
@@ -273,7 +273,7 @@ def difference_text(difference: Difference, judgement: Judgement | None) -> Text
 
 
 def came_with(judgement: Judgement | None) -> str:
-    """Say of a difference that it began in the same night as what was judged."""
+    """Say of a difference that it began in the same session as what was judged."""
     what = _WITH.get(judgement.verdict) if judgement is not None else None
     return f"came with the {what}" if what else "came with it"
 
@@ -303,7 +303,7 @@ def difference_name(difference: Difference) -> str:
 
 
 def news(difference: Difference) -> str:
-    """Say what of a checkout is new since the last good night."""
+    """Say what of a checkout is new since the last good session."""
     name = _checkout(difference.checkout or difference.name)
     return news_of(name, difference.last_good or "", difference.now or "")
 
@@ -365,11 +365,11 @@ def commit_texts(explanation: Explanation) -> Iterator[Text]:
 # --------------------------------------------------------------------------- who
 
 
-def accepted_by(acceptance: Acceptance | None, tonight: str) -> Text:
+def accepted_by(acceptance: Acceptance | None, now: str) -> Text:
     """Say who accepted a number, when, at which commit and why; empty if nothing is recorded."""
     if acceptance is None:
         return NOTHING
     who = phrase("by {} ", printing.person(acceptance.by)) if acceptance.by else NOTHING
-    when = phrase("{}on {}", who, word(dated(acceptance.at, tonight)))
+    when = phrase("{}on {}", who, word(dated(acceptance.at, now)))
     said = join(", ", [when, _commit(acceptance.commit)])
     return join(": ", [said, printing.reason(acceptance.reason) if acceptance.reason else ""])
