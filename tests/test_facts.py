@@ -249,7 +249,8 @@ def test_metrics_of_a_case_share_a_text_where_they_say_the_same():
     later = Explanation(since=PastSession(at=TONIGHT))
     [apart] = [it for it in case_facts(case_of_two(later), TONIGHT) if it.label == "since"]
     assert list(map(str, apart.texts)) == [
-        "throughput: Tuesday 2026-11-17, commit 1a2b3c4", "peak_memory: this session, Friday 2026-11-20"
+        "throughput: Tuesday 2026-11-17, commit 1a2b3c4",
+        "peak_memory: this session, Friday 2026-11-20",
     ]  # fmt: skip
 
 

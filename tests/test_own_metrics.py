@@ -247,7 +247,9 @@ def test_a_third_metric_is_one_entry_and_stands_in_every_report(nights):
 
     for name, text in reports.items():
         assert "gradient_norm" in text, name
-    assert re.search(r"^regressed \+\S+ % (new): gradient_norm$", reports["terminal"], re.MULTILINE)
+    assert re.search(
+        r"^regressed \+\S+ % \(new\): gradient_norm$", reports["terminal"], re.MULTILINE
+    )
     assert 'name="dlperf.gradient_norm.median"' in reports["JUnit"]
     assert 'name="dlperf.gradient_norm.verdict" value="regressed"' in reports["JUnit"]
     benchmarks = json.loads(reports["pytest-benchmark"])["benchmarks"]

@@ -69,7 +69,7 @@ def test_more_memory_is_red_in_every_report_while_the_throughput_passes(
         r"measured   15065 MB; lower is better",
         r"reference  14212 MB: worse by 6\.0 %; a loss of up to 2\.0 % passes",
         r"gate       sees a loss of \d\.\d % or more",
-        r"beside     throughput \d+\.\d+ samples/s \(\+0\.0 %\)$",
+        r"also       throughput \d+\.\d+ samples/s \(\+0\.0 %\)$",
         r"accept     .*--dlperf-update-baselines --dlperf-reason 'TEXT'",
         r"  run 5: 15065  mlp_b4_fp32_5\.log",
     ):
@@ -169,7 +169,7 @@ def test_a_run_that_is_not_sound_is_told_once_for_all_metrics(suite, nights):
         (f"test_metric[{TWO}-loss]", "loss"),
     ):
         failure = failure_of(printed, test)
-        assert re.match(rf"invalid (new): {metric}; run 3: .*loss.*nan", failure)
+        assert re.match(rf"invalid \(new\): {metric}; run 3: .*loss.*nan", failure)
     page = (suite.path / "page.md").read_text(encoding="utf-8")
     matrix = page.partition("## Matrix")[2]
     assert len(re.findall(r"\| 1n2g .*\*\*invalid\*\* \|$", matrix, re.MULTILINE)) == 4

@@ -1,23 +1,20 @@
-"""Figures of a case that several reports show."""
+"""The columns of all tables of metrics, a row each, and the figures of a case in them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case
 from pytest_dlperf.model.judgement import Judgement
-from pytest_dlperf.model.measurement import Measurement
-from pytest_dlperf.model.metric import Better, Metric
-from pytest_dlperf.model.results import BaselineChange, CaseResult
+from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.results import BaselineChange, CaseResult, MetricResult
 from pytest_dlperf.report import printing
 
 CHANGE_HEADINGS: Final = ("case", "metric", "unit", "old", "new", "diff", "by", "why")
-FIGURES: Final = (
-    "metric", "median", "unit", "reference", "diff", "sees", "of ideal", "spread", "mean", "runs",
-)  # fmt: skip
-"""Headings of a metric's numbers, in the order in which wide tables show them."""
 
 
 def change_row(change: BaselineChange) -> tuple[str, str, str, str, str, str, str, str]:
@@ -112,33 +109,82 @@ def scaling_of(case: Case) -> str:
     return f"{of}, {case.scaling.value} scaling"
 
 
+Form: TypeAlias = Literal["terminal", "alarm", "matrix", "recorded"]
+"""A table of metrics: the terminal's; of Markdown that of a bad case, that of a training, and that
+of what no test judges."""
+
+
+class Column(Struct, frozen=True):
+    """A column of the tables of metrics."""
+
+    heading: str
+    cell: Callable[[CaseResult, MetricResult], str]
+    forms: tuple[Form, ...]
+    rank: int = 0
+    """Where a terminal is narrow, the lowest is left out first; those with 0 stay."""
+    is_left: bool = False
+    """Whether its cells stand to the left."""
+
+
+def _minimum(_: CaseResult, known: MetricResult) -> str:
+    decision = known.judgement.decision if known.judgement else None
+    return numbers.detectable_loss(decision.min_detectable_percent if decision else None)
+
+
+def _runs(result: CaseResult, known: MetricResult) -> str:
+    """Count the runs that have a metric, as ``4/5`` where some have not."""
+    if known.metric.ratio_of is not None or result.measurement is None:
+        return numbers.ABSENT
+    every = result.measurement.runs
+    usable = sum(known.metric.name in run.metrics for run in every)
+    return str(usable) if usable == len(every) else f"{usable}/{len(every)}"
+
+
+_JUDGED: Final[tuple[Form, ...]] = ("terminal", "matrix", "alarm")
+_MEASURED: Final[tuple[Form, ...]] = ("terminal", "matrix", "recorded")
+COLUMNS: Final = [
+    Column("metric", lambda _, it: it.metric.name, ("terminal",), is_left=True),
+    Column(
+        "median",
+        lambda _, it: numbers.number(it.median, it.metric.unit),
+        (*_MEASURED, "alarm"),
+    ),
+    Column("unit", lambda _, it: it.metric.unit or numbers.ABSENT, ("terminal",), 5, is_left=True),
+    Column("reference", lambda _, it: numbers.number(it.reference, it.metric.unit), _JUDGED, 6),
+    Column("diff", lambda _, it: numbers.signed_percent(difference_percent(it.judgement)), _JUDGED),
+    Column(
+        "accepted", lambda _, it: numbers.number(accepted(it.judgement), it.metric.unit), ("alarm",)
+    ),
+    Column("sees", _minimum, _JUDGED, 7),
+    Column(
+        "of ideal", lambda _, it: numbers.percent(it.efficiency_percent), ("terminal", "matrix"), 4
+    ),
+    Column("spread", lambda _, it: numbers.variation(it.spread), _MEASURED, 2),
+    Column(
+        "mean", lambda _, it: numbers.number(it.mean, it.metric.unit), ("terminal", "recorded"), 1
+    ),
+    Column("runs", _runs, _MEASURED, 3),
+]
+"""In the order in which tables have them. Whoever adds a row adds a column."""
+
+
+def headings(form: Form) -> list[str]:
+    """Return the headings of a form's columns."""
+    return [column.heading for column in COLUMNS if form in column.forms]
+
+
 def metric_cells(result: CaseResult, name: str) -> dict[str, str]:
     """Write the numbers of one of a case's metrics, by the headings of all tables with them.
 
-    ``named`` is the metric with its unit, ``directed`` says as well if lower is better.
+    ``named`` is the metric with its unit.
     """
     known = result.metrics().get(name)
     if known is None:
         told = name or numbers.ABSENT
-        return {**dict.fromkeys(FIGURES, numbers.ABSENT), "metric": told, "named": told}
-    unit, judgement = known.metric.unit, known.judgement
-    decision = judgement.decision if judgement else None
-    is_ratio, is_lower = known.metric.ratio_of is not None, known.metric.better is Better.LOWER
-    return {
-        "metric": name,
-        "named": with_unit(known.metric),
-        "unit": unit or numbers.ABSENT,
-        "median": numbers.number(known.median, unit),
-        "reference": numbers.number(known.reference, unit),
-        "diff": numbers.signed_percent(difference_percent(judgement)),
-        "sees": numbers.detectable_loss(decision.min_detectable_percent if decision else None),
-        "spread": numbers.variation(known.spread),
-        "mean": numbers.number(known.mean, unit),
-        "runs": numbers.ABSENT if is_ratio else _run_count(result.measurement, name),
-        "of ideal": numbers.percent(known.efficiency_percent),
-        "accepted": numbers.number(accepted(judgement), unit),
-        "directed": f"{with_unit(known.metric)}{', lower is better' * is_lower}",
-    }
+        every = (column.heading for column in COLUMNS)
+        return {**dict.fromkeys(every, numbers.ABSENT), "metric": told, "named": told}
+    cells = {column.heading: column.cell(result, known) for column in COLUMNS}
+    return {**cells, "named": with_unit(known.metric)}
 
 
 def with_unit(metric: Metric, word: str = "") -> str:
@@ -146,11 +192,3 @@ def with_unit(metric: Metric, word: str = "") -> str:
     if not metric.unit:
         return metric.name
     return f"{metric.name} {word} {metric.unit}" if word else f"{metric.name} ({metric.unit})"
-
-
-def _run_count(measurement: Measurement | None, metric: str) -> str:
-    """Count the runs that have a metric, as ``4/5`` where some have not."""
-    if measurement is None:
-        return numbers.ABSENT
-    usable, taken = sum(metric in run.metrics for run in measurement.runs), len(measurement.runs)
-    return str(taken) if usable == taken else f"{usable}/{taken}"

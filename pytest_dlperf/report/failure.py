@@ -193,7 +193,7 @@ def _beside(judged: Metric, case: MeasuredCase) -> Iterator[Fact]:
             amount = number(numbers.quantity(median, metric.unit))
             told.append(phrase("{} {} ({})", name, amount, percent))
     if told:
-        yield Fact("beside", (join(", ", told),))
+        yield Fact("also", (join(", ", told),))
 
 
 def _run_lines(found: RunsText, *, told: str) -> Iterator[str]:

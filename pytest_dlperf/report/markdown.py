@@ -20,6 +20,7 @@ from pytest_dlperf.report.columns import (
     by_training,
     change_row,
     difference_percent,
+    headings,
     metric_cells,
     scaling_of,
     with_unit,
@@ -62,15 +63,6 @@ _ABSENT: Final = (
     Verdict.NOT_MEASURED,
     Verdict.NOT_JUDGED,
 )
-_ALARM_HEADINGS: Final = (
-    "", "measured", "reference", "diff", "accepted", "gate sees", "verdict",
-)  # fmt: skip
-_MATRIX_CELLS: Final = (
-    "runs", "median", "spread", "reference", "diff", "sees", "of ideal",
-)  # fmt: skip
-_RECORDED_CELLS: Final = ("runs", "median", "mean", "spread")
-
-
 _NO_ROOM: Final = (
     "**There is no room here for the whole page: folded parts are left out, and its end.**"
 )
@@ -182,7 +174,11 @@ def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[Block
     ]
     blocks = (
         f"### {rendered(case_title(result, results.started))}",
-        table(_ALARM_HEADINGS, map(_alarm_row, judged_rows(result)), right=" rrrrr"),
+        table(
+            ["", *headings("alarm"), "verdict"],
+            map(_alarm_row, judged_rows(result)),
+            right=" rrrrr",
+        ),
         bullets(map(rendered, (*gaps(result), *told))),
     )
     yield section, "\n\n".join(filter(None, blocks))
@@ -193,8 +189,8 @@ def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[Block
 
 def _alarm_row(row: Row) -> Sequence[str]:
     cells = row.cells
-    figures = (cells[name] for name in ("median", "reference", "diff", "accepted", "sees"))
-    return inline(cells["directed"]), *figures, _emphasized(cells["verdict"], row.status)
+    figures = (cells[name] for name in headings("alarm"))
+    return inline(cells["named"]), *figures, _emphasized(cells["verdict"], row.status)
 
 
 def _runs_and_logs(result: CaseResult, judgements: Sequence[Judgement]) -> Iterator[str]:
@@ -225,9 +221,9 @@ def _runs_table(found: RunsText) -> str:
         log = code(f"{found.folder}{run.log}") if run.log else ""
         return run.label, *told, log, inline(printing.in_short(run.reason))
 
-    headings = [inline(with_unit(metric)) for metric in found.metrics]
-    right = "r" * (1 + len(headings))
-    runs = table(("run", *headings, "log", "remark"), map(row, found.runs), right=right)
+    names = [inline(with_unit(metric)) for metric in found.metrics]
+    right = "r" * (1 + len(names))
+    runs = table(("run", *names, "log", "remark"), map(row, found.runs), right=right)
     sums = zip(found.metrics, found.medians, found.sums, strict=True)
     told = [f"{it.name}: {inline(said)}" for it, median, said in sums if median != numbers.ABSENT]
     return "\n\n".join(filter(None, (runs, bullets(told))))
@@ -243,7 +239,7 @@ def _emphasized(word: str, status: Verdict) -> str:
 
 def _matrix(results: Results) -> Iterator[Block]:
     """Make one block for each training of which anything was measured, as they were selected."""
-    headings = ("metric", "topology", "devices", *_MATRIX_CELLS, "verdict")
+    columns = ("metric", "topology", "devices", *headings("matrix"), "verdict")
     for members in by_training(results.cases).values():
         if all(map(_has_nothing, members)):
             continue  # it stands below, by its reason
@@ -251,14 +247,14 @@ def _matrix(results: Results) -> Iterator[Block]:
         name = f"{code(case.system)} {code(case.variant)}"
         members.sort(key=lambda result: result.case.topology)
         judged, recorded = _matrix_rows([*_reference(members), *members])
-        text = f"### {name}{scaling_of(case)}\n\n{table(headings, judged, right='  rrrrrrrr')}"
+        text = f"### {name}{scaling_of(case)}\n\n{table(columns, judged, right='  rrrrrrrr')}"
         yield "Matrix", text
         for result in members:
             for family in families_of(result):
                 title = f"{with_unit(family.metric)} of {result.case.id}, {family.counts}"
                 yield "Matrix", details(title, _family_table(family))
         if recorded:
-            shown = table(("metric", "topology", *_RECORDED_CELLS), recorded, right="  rrrr")
+            shown = table(("metric", "topology", *headings("recorded")), recorded, right="  rrrr")
             yield "Matrix", details("Recorded, judged by no test", shown)
 
 
@@ -303,11 +299,11 @@ def _matrix_rows(members: Sequence[CaseResult]) -> tuple[list[Cells], list[Cells
             cells = metric_cells(result, name)
             if name in verdicts:
                 place = str(topology), str(topology.world_size)
-                shown = (cells[heading] for heading in _MATRIX_CELLS)
+                shown = (cells[heading] for heading in headings("matrix"))
                 row = [inline(cells["named"]), *place, *shown, verdicts[name]]
                 judged.setdefault(name, []).append(row)
             elif known[name].median is not None:
-                shown = (cells[heading] for heading in _RECORDED_CELLS)
+                shown = (cells[heading] for heading in headings("recorded"))
                 recorded.setdefault(name, []).append(
                     [inline(cells["named"]), str(topology), *shown]
                 )

@@ -16,10 +16,11 @@ from pytest_dlperf.model.results import CaseResult, IgnoredLog
 from pytest_dlperf.report import printing
 from pytest_dlperf.report.columns import (
     CHANGE_HEADINGS,
-    FIGURES,
+    COLUMNS,
     change_row,
     decisive,
     difference_percent,
+    headings,
 )
 from pytest_dlperf.report.facts import Fact
 from pytest_dlperf.report.failure import LABEL
@@ -55,9 +56,9 @@ REASONS_SHOWN: Final = 3
 
 _TEXTS: Final = 2
 """Texts of a fact that stand below a row; the failure has more."""
-_LEAVE_OUT: Final = ("mean", "spread", "runs", "of ideal", "unit", "reference", "sees")
+_LEAVE_OUT: Final = sorted((c.rank, c.heading) for c in COLUMNS if c.rank and "terminal" in c.forms)
 """What makes room for the rest, the least important first."""
-_LEFT: Final = ("case", "metric", "unit", "verdict")
+_LEFT: Final = ("case", "verdict", *(column.heading for column in COLUMNS if column.is_left))
 _LEGEND: Final = "sees: the minimum detectable change (9 times out of 10)"
 
 
@@ -268,7 +269,9 @@ def _case_table(
         for case_id, of_case in cases
         for number, row in enumerate(of_case)
     ]
-    shown = [name for name in FIGURES if any(row[name] != numbers.ABSENT for row in rows)]
+    shown = [
+        name for name in headings("terminal") if any(row[name] != numbers.ABSENT for row in rows)
+    ]
     units: dict[str, dict[str, None]] = {}
     for row in rows:
         if row["unit"] != numbers.ABSENT:
@@ -289,7 +292,7 @@ def _fitting(
 ) -> tuple[list[tuple[str, ...]], list[str]]:
     """Leave out columns until a row is a line; if none is left to go, give the case its own."""
     kept = ["case", *shown, "verdict"]
-    for name in ("", *_LEAVE_OUT):
+    for _, name in [(0, ""), *_LEAVE_OUT]:
         kept = [other for other in kept if other != name]
         align = "".join("l" if column in _LEFT else "r" for column in kept)
         cells = [kept, *([row[column] for column in kept] for row in rows)]
