@@ -17,7 +17,7 @@ from pytest_dlperf.model.judgement import (
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.report.markdown_text import rendered
-from pytest_dlperf.report.sentence import sentence_of
+from pytest_dlperf.report.overview import sentence_of
 from pytest_dlperf.report.session import session_report
 from pytest_dlperf.report.text import Piece, Role, cases_named, code, join, phrase, strong
 

@@ -26,7 +26,6 @@ from pytest_dlperf.report.columns import (
     with_unit,
 )
 from pytest_dlperf.report.entries import Entry
-from pytest_dlperf.report.environment import environment_facts, session_facts
 from pytest_dlperf.report.facts import NUMBERS, case_facts
 from pytest_dlperf.report.families import Family, families_of, in_short
 from pytest_dlperf.report.markdown_text import (
@@ -39,6 +38,7 @@ from pytest_dlperf.report.markdown_text import (
     rendered,
     table,
 )
+from pytest_dlperf.report.overview import environment_facts, session_facts
 from pytest_dlperf.report.remarks import absences
 from pytest_dlperf.report.rows import Row, case_title, gaps, judged_rows
 from pytest_dlperf.report.runs import RunsText, RunText, measurements_of, runs_text

@@ -21,8 +21,8 @@ from pytest_dlperf.report import printing, trends, words
 from pytest_dlperf.report.advice import advice_of
 from pytest_dlperf.report.columns import alike
 from pytest_dlperf.report.entries import AGES, CASES_NAMED, UNDATED, Entry, entries_of
+from pytest_dlperf.report.overview import sentence_of
 from pytest_dlperf.report.remarks import suspicion_lines
-from pytest_dlperf.report.sentence import sentence_of
 from pytest_dlperf.report.status import recovered_from, worst_first
 from pytest_dlperf.report.text import (
     NOTHING,

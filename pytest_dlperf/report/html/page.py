@@ -10,11 +10,11 @@ from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.model.results import Origin, Results
 from pytest_dlperf.report import printing, words
 from pytest_dlperf.report.columns import CHANGE_HEADINGS, change_row
-from pytest_dlperf.report.environment import environment_facts, session_facts
 from pytest_dlperf.report.html.case import CaseView, case_view, log_tails
 from pytest_dlperf.report.html.drawing import Badge, badge_of
 from pytest_dlperf.report.html.render import render
 from pytest_dlperf.report.html.scaling_chart import scaling_charts
+from pytest_dlperf.report.overview import environment_facts, session_facts
 from pytest_dlperf.report.session import SessionReport
 from pytest_dlperf.report.status import counts, worst_first
 from pytest_dlperf.report.text import Piece, Text, phrase
