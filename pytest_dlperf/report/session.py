@@ -19,10 +19,9 @@ from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.report import printing, trends, words
 from pytest_dlperf.report.advice import advice_of
-from pytest_dlperf.report.columns import alike
-from pytest_dlperf.report.entries import AGES, CASES_NAMED, UNDATED, Entry, entries_of
+from pytest_dlperf.report.entries import AGES, CASES_NAMED, TEXTS_SHOWN, UNDATED, Entry, entries_of
 from pytest_dlperf.report.overview import sentence_of
-from pytest_dlperf.report.remarks import suspicion_lines
+from pytest_dlperf.report.remarks import absences, suspicion_lines
 from pytest_dlperf.report.status import recovered_from, worst_first
 from pytest_dlperf.report.text import (
     NOTHING,
@@ -31,7 +30,6 @@ from pytest_dlperf.report.text import (
     code,
     number,
     phrase,
-    word,
 )
 
 _ABSENT: Final = (Verdict.NOT_JUDGED, Verdict.NOT_MEASURED, Verdict.SKIPPED)
@@ -203,8 +201,10 @@ def _facts(
     """Yield a line for each fact that needs no action; ``rest`` are the cases not told so far."""
     if drifts:
         yield trends.drifts_text(drifts)
-    for status in _ABSENT:
-        yield from _absent([result for result in rest if result.status is status], status)
+    reasons = absences(rest, _ABSENT, most=CASES_NAMED)
+    yield from reasons[:TEXTS_SHOWN]
+    if reasons[TEXTS_SHOWN:]:
+        yield phrase("and {} more reasons", len(reasons) - TEXTS_SHOWN)
     yield from _accepted(results)
 
 
@@ -216,20 +216,6 @@ def _recovered(cases: Iterable[CaseResult], now: str) -> Iterator[Text]:
             by_day.setdefault(words.was_red(first, now), []).append(result.case.id)
     for was_red, ids in by_day.items():
         yield phrase("passes again, {}: {}", was_red, cases_named(ids, CASES_NAMED))
-
-
-def _absent(cases: Sequence[CaseResult], status: Verdict) -> Iterator[Text]:
-    if not cases:
-        return
-    known = [(result, judged.reason) for result in cases for judged in result.judgements.values()]
-    reasons = [(result, reason) for result, reason in known if reason]
-    counted = number(numbers.counted(len(cases), "case"))
-    ids = [result.case.id for result in cases]
-    said = phrase("{} {}: {}", counted, word(status.value), cases_named(ids, CASES_NAMED))
-    if reasons:
-        said = phrase("{}: {}", said, printing.in_short(reasons[0][1]))
-    different = {alike(reason, result) for result, reason in reasons}
-    yield phrase("{}; and other reasons", said) if len(different) > 1 else said
 
 
 def _accepted(results: Results) -> Iterator[Text]:
