@@ -127,7 +127,11 @@ def _chart(name: str, members: Sequence[CaseResult], views: Mapping[str, CaseVie
             along=tuple(_device_ticks(devices, along)),
             shapes=(
                 Shape(style="axis", path=f"M{FRAME.left} {FRAME.top}V{FRAME.bottom}"),
-                Shape(style="ideal", path=path(places(ideal)), key="ideal" * bool(ideal)),
+                Shape(
+                    style="ideal",
+                    path=path(places(ideal)) if ideal else "",
+                    key="ideal" * bool(ideal),
+                ),
                 Shape(style="medians", path=path(places(best.items()))),
                 Shape(style="points", path=dots(places(points)), key="measured"),
             ),
