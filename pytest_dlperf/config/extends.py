@@ -7,6 +7,7 @@ or a file, by its path from the one that names it. That may extend a further one
 from __future__ import annotations
 
 import re
+from functools import cache
 from itertools import takewhile
 from os.path import normpath
 from pathlib import Path
@@ -24,6 +25,7 @@ PRIVATE: Final = ("launch",)
 """Keys of a system file below which no value is quoted: it may be a secret."""
 
 
+@cache
 def shipped_systems() -> dict[str, Path]:
     """Find the system files that ship with the package, by name."""
     return {file.stem: file for file in sorted(SHIPPED.glob("*.yaml"))}

@@ -172,10 +172,13 @@ class YamlFile:
             if place[:-1] in self._in_braces:
                 what = f'a text in braces stands in quotes, as in "{{{place[-1]}}}"'
             self.error(place, f"found nothing; {what}")
-        for place, message in mistakes_of(value, kind, path, private=self._private):
-            self.error(place, message)
+        try:
+            converted = msgspec.convert(value, kind, strict=False)
+        except msgspec.ValidationError:
+            for place, message in mistakes_of(value, kind, path, private=self._private):
+                self.error(place, message)
         self.check()
-        return msgspec.convert(value, kind, strict=False)
+        return converted
 
 
 def load(file: Path, kind: type[T]) -> T:
