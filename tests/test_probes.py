@@ -5,6 +5,9 @@ import re
 
 import pytest
 
+from pytest_dlperf.config.systems import load_systems
+from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.case import Case, Topology
 
 CASES = [f"disk-write-{block}-1n1g" for block in ("4k", "1m")]
@@ -144,7 +147,6 @@ def test_a_program_that_dies_has_failed_whatever_it_has_printed(suite):
     result.stdout.fnmatch_lines(["*exit code 3 on node 0*"])
 
 
-@pytest.mark.in_process
 @pytest.mark.parametrize(
     ("there", "instead", "told"),
     [
@@ -159,11 +161,18 @@ def test_a_program_that_dies_has_failed_whatever_it_has_printed(suite):
         ("  devices: cpu", "  step_limit_s: 5", "'step_limit_s' is of trainings"),
     ],
 )
-def test_mistakes_of_its_file(suite, there, instead, told):
+def test_mistakes_of_its_file(tmp_path, there, instead, told):
     text = launched()
     assert there in text
-    suite.system_file(text.replace(there, instead), "disk-write.yaml")
-    assert told in suite.refused("-k", "disk")
+    assert told in refused(tmp_path, text.replace(there, instead))
+
+
+def refused(tmp_path, text):
+    file = tmp_path / "disk-write.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(YamlError) as caught:
+        load_systems([file], BUILTIN_FORMATS)
+    return str(caught.value)
 
 
 @pytest.mark.in_process
@@ -468,6 +477,5 @@ cases: [{precision: fp32, batch_per_device: 1, topologies: [1n1g]}]
         (TRAINING, "a record is one of 'record', 'json' and 'csv'"),
     ],
 )
-def test_facts_need_a_case_that_has_them(suite, text, told):
-    suite.system_file(text, "own.yaml")
-    assert told in suite.refused("--dlperf-logs=disk-write=.")
+def test_facts_need_a_case_that_has_them(tmp_path, text, told):
+    assert told in refused(tmp_path, text)
