@@ -77,7 +77,7 @@ def be_slow(repository):
 
 
 def why(repository, *arguments, of_pytest=()):
-    command = ("bisect", "--case", CASE, "--yes", *arguments)
+    command = ("bisect", "--case", CASE, *arguments)
     return repository.run(*command, "--", "bench_tests", *of_pytest)
 
 
@@ -113,7 +113,7 @@ def test_the_commit_is_found_and_told(repository):
 def test_a_killed_search_goes_on_and_passes_over_what_does_not_build(repository):
     repository.fill(64, slow=41, broken=16)
     ends = f"{repository.commits[0]}..{repository.commits[-1]}"
-    words = ("bisect", ends, "--case", CASE, "--yes", "--build", "test ! -e broken")
+    words = ("bisect", ends, "--case", CASE, "--build", "test ! -e broken")
     for count in (0, 1, 3):
         program = repository.start(*words)
         while program.poll() is None and runs_of(repository) < count:
@@ -125,14 +125,13 @@ def test_a_killed_search_goes_on_and_passes_over_what_does_not_build(repository)
     assert re.search(rf"found: {repository.commits[41][:12]}, ", output), output
     assert "going on after" in output
     # It was begun again at once: levels are those of before.
-    runs = [line["run"] for line in journal(repository) if line.get("run")]
-    assert {run["sitting"] for run in runs} == {0}
+    assert {run["sitting"] for run in journal(repository)} == {0}
 
 
 def runs_of(repository):
     """Count the runs that a search has kept."""
     try:
-        return sum("run" in line for line in journal(repository))
+        return len(journal(repository))
     except (OSError, ValueError):  # none has begun, or one is writing
         return 0
 
@@ -164,7 +163,7 @@ def test_runs_are_those_of_the_red_session_or_none(repository):
     cluster.write_text('vars: {"*": {env: {OTHER: "1"}}}\n', encoding="utf-8")
     repository.good_night()
     repository.session(*SLOW, *INNOCENT)
-    missing = ("INNOCENT was 1, and would be not set; ", f"SLOW_S was {SLOW_S}, and would be not")
+    missing = ("INNOCENT was 1, and is not set; ", f"SLOW_S was {SLOW_S}, and is not")
     options = f"--dlperf-set own-net.env.INNOCENT=1 --dlperf-set own-net.env.SLOW_S={SLOW_S}\n"
     for code, output in (repository.bisect(), why(repository)):
         assert code == 2, output
@@ -182,7 +181,7 @@ def test_a_build_ends_with_its_search(repository, ended_by):
     file = repository.folder / ".dlperf" / "build"
     ends = f"{repository.commits[0]}..{repository.commits[-1]}"
     build = f"echo $$ >{file}.new; mv {file}.new {file}; exec sleep 1000"
-    program = repository.start("bisect", ends, "--case", CASE, "--yes", "--build", build)
+    program = repository.start("bisect", ends, "--case", CASE, "--build", build)
     while program.poll() is None and not file.exists():
         time.sleep(0.05)
     if ended_by == signal.SIGINT:  # one search at a time
@@ -215,7 +214,7 @@ def test_a_build_is_made_once_and_ended_when_it_hangs(repository):
     code, output = repository.bisect("--build", "sleep 100", "--build-limit", "1")
     assert code == 1
     assert "took longer than 1 s; --build-limit allows more; nothing was searched" in output
-    [failed] = [line["run"] for line in journal(repository) if "run" in line]
+    [failed] = journal(repository)
     assert failed["seconds"] >= 1
 
 
@@ -250,7 +249,6 @@ def test_a_good_end_without_the_case_is_told(repository, missing):
         (("HEAD..HEAD~1",), "HEAD is newer than HEAD~1; write the good commit first"),
         (("no-such..HEAD",), "there is no commit 'no-such' in "),
         (("HEAD~1..HEAD", "--case", f"{CASE[:-1]}"), f"did you mean '{CASE}'"),
-        (("HEAD~1..HEAD",), "nothing was run; --yes starts it without asking"),
         ((), "there is no history "),
     ],
 )

@@ -69,7 +69,7 @@ def question(row=None, *, kind="commit"):
 
 @contextmanager
 def searching(folder, trials, *, asked=None, runs=None, tell=lambda _: None):
-    journal = Journal(folder / "search", {})
+    journal = Journal(folder / "search")
     try:
         yield Bisection(asked or question(), journal, trials, Budget(runs=runs), tell=tell)
     finally:
@@ -110,11 +110,11 @@ def test_ends_that_do_not_differ_are_told_with_numbers(tmp_path, kind):
     told += ".*: look at uncommitted changes in train.py" * (kind == "difference")
     with pytest.raises(NotFoundError, match=told):
         answered(tmp_path, trials, asked=question(kind=kind))
-    assert trials.settings == [0, 8] * 8
+    assert trials.settings == [8, 0] * 8
     # The same command does not believe it for ever.
     trials = Drawn(slow_from(5))
     assert names(answered(tmp_path, trials)) == ["c5"]
-    assert trials.settings[:6] == [0, 8] * 3
+    assert trials.settings[:6] == [8, 0] * 3
 
 
 def test_a_budget_that_is_too_small_is_told(tmp_path):

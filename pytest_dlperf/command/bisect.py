@@ -6,11 +6,10 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pytest_dlperf.command.bisected_case import BisectedCase, bisected_case
 from pytest_dlperf.command.main import FAULTS, FINE
@@ -35,10 +34,10 @@ from pytest_dlperf.culprit.bisection import (
     Question,
 )
 from pytest_dlperf.culprit.candidates import Candidate, Packages, Row, commits_of, differences_of
-from pytest_dlperf.culprit.checkouts import SHORT, BuildError, Checkout, Workshop
+from pytest_dlperf.culprit.checkouts import SHORT, Checkout, Workshop
 from pytest_dlperf.culprit.journal import WORK, FoundCommit, FoundEntry, Journal, note_found
 from pytest_dlperf.culprit.search import Levels, Search
-from pytest_dlperf.culprit.trial import AbortedError, Setup, Trials, interruptible
+from pytest_dlperf.culprit.trial import AbortedError, Trials, interruptible
 from pytest_dlperf.files.ci import step_summary
 from pytest_dlperf.gate.noise import pooled_noise
 from pytest_dlperf.model.errors import UsageError
@@ -71,7 +70,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="NAME",
         help="the metric that changed (default: throughput, and the main metric of a probe)",
     )
-    parser.add_argument("--yes", action="store_true", help="start without asking")
     parser.add_argument(
         "--repository",
         type=folder_argument,
@@ -123,8 +121,6 @@ def run(options: Namespace) -> int:
             else:
                 question = _among_commits(options, bisected)
             style.show(_plan(question))
-            if not options.yes and not _is_agreed():
-                return FAULTS
             answer = _answer(options, bisected, question, style)
     except NotFoundError as error:
         style.show([style(str(error), "bold", "red")])
@@ -170,7 +166,8 @@ def _among_commits(options: Namespace, bisected: BisectedCase) -> Question:
     checkout.check_clean()
     candidates = commits_of(checkout, good, bad or "HEAD")
     row = _row(options, bisected, candidates, checkout.commit(good).short)
-    return _question(bisected, row, "commit")
+    red = bisected.red_session(candidates[-1].name)
+    return _question(bisected, row, "commit", red=red)
 
 
 def _among_differences(options: Namespace, bisected: BisectedCase, style: Style) -> Question:
@@ -193,16 +190,11 @@ def _among_differences(options: Namespace, bisected: BisectedCase, style: Style)
         raise NotFoundError(f"{case.id}: nothing that differs can be put back; look at it first")
     row = _row(options, bisected, settable, row.good)
     not_tried = tuple(one.words for one in found if one not in settable)
-    return _question(bisected, row, "difference", bad.taken_on.hosts, not_tried)
+    hosts = bad.taken_on.hosts
+    return _question(bisected, row, "difference", red=bad, hosts=hosts, not_tried=not_tried)
 
 
-def _question(
-    bisected: BisectedCase,
-    row: Row,
-    kind: str,
-    hosts: tuple[str, ...] = (),
-    not_tried: tuple[str, ...] = (),
-) -> Question:
+def _question(bisected: BisectedCase, row: Row, kind: str, **known: Any) -> Question:
     return Question(
         case_id=bisected.case.id,
         metric=bisected.metric,
@@ -210,8 +202,7 @@ def _question(
         kind=kind,
         sessions=bisected.sessions,
         spread=bisected.spread,
-        hosts=hosts,
-        not_tried=not_tried,
+        **known,
     )
 
 
@@ -236,19 +227,11 @@ def _plan(question: Question) -> Iterator[str]:
         yield f"  runs to expect for a loss of {loss}: {runs:.0f}"
 
 
-def _is_agreed() -> bool:
-    if not sys.stdin.isatty():
-        raise UsageError("nothing was run; --yes starts it without asking")
-    print("start? [y/N] ", end="", flush=True)  # noqa: T201 - a question
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
 # --------------------------------------------------------------------------- the search
 
 
 def _answer(options: Namespace, bisected: BisectedCase, question: Question, style: Style) -> Answer:
     """Search, going on from what was done before; each run is told."""
-    _check_launch(options, bisected, question)
     candidates = [one.words for one in question.row.candidates]
     identity = {
         "case": question.case_id,
@@ -259,7 +242,7 @@ def _answer(options: Namespace, bisected: BisectedCase, question: Question, styl
         "build": options.build,
     }
     folder = Path(options.work) / _digest(*identity.items())
-    journal = Journal(folder, identity)
+    journal = Journal(folder)
     try:
         if journal.runs:
             style.show([f"going on after {counted(len(journal.runs), 'run')}, in {folder}"])
@@ -267,30 +250,11 @@ def _answer(options: Namespace, bisected: BisectedCase, question: Question, styl
             question,
             journal,
             Trials(folder / "runs", question.case_id, bisected.arguments),
-            Budget(
-                runs=options.runs,
-                seconds=None if options.minutes is None else 60 * options.minutes,
-            ),
+            Budget(runs=options.runs, seconds=options.minutes and 60 * options.minutes),
             tell=lambda progress: _show(progress, question, style),
         ).answer()
     finally:
         journal.release()
-
-
-def _check_launch(options: Namespace, bisected: BisectedCase, question: Question) -> None:
-    """Refuse runs that would be launched otherwise than the session that was bad."""
-    work, last = Path(options.work), question.row.candidates[-1]
-    if options.range is None or last.checkout is None or last.commit is None:
-        bisected.check_launch(Setup(folder=str(Path.cwd())), work)
-        return
-    # Planning needs no build.
-    shop = Workshop(last.checkout, work / "plans" / "trees", None, options.build_limit)
-    row = Row(
-        [last], good="", workshop=lambda _: shop,
-        packages=Packages("", work), suite_cluster=bisected.suite.cluster.directory,
-    )  # fmt: skip
-    with suppress(BuildError):  # the search says so
-        bisected.check_launch(row.setup(1), work, commit=last.commit.name)
 
 
 def _show(progress: Progress, question: Question, style: Style) -> None:

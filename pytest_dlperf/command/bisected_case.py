@@ -16,10 +16,7 @@ from pytest_dlperf.command.project import SUITE_FOLDER, read_project
 from pytest_dlperf.command.shell import chosen_cases
 from pytest_dlperf.config.launch_variables import strongest
 from pytest_dlperf.config.settings import Setting
-from pytest_dlperf.culprit.bisection import NotFoundError
-from pytest_dlperf.culprit.candidates import check_launch
-from pytest_dlperf.culprit.checkouts import SHORT
-from pytest_dlperf.culprit.trial import Setup, Trials
+from pytest_dlperf.culprit.bisection import KnownSession, NotFoundError
 from pytest_dlperf.history.case_history import history_of
 from pytest_dlperf.history.queries import (
     judged_sessions,
@@ -41,14 +38,6 @@ from pytest_dlperf.plugin.suite import Suite, load_suite
 
 _SESSIONS: Final = 90
 """So many of the last ones show the noise."""
-
-
-class KnownSession(Struct, frozen=True, kw_only=True):
-    """A session of the history with the number, and what it was measured on."""
-
-    started: str
-    median: float
-    taken_on: Fingerprint
 
 
 class BisectedCase(Struct, frozen=True, kw_only=True):
@@ -120,27 +109,17 @@ class BisectedCase(Struct, frozen=True, kw_only=True):
                 raise NotFoundError(f"{self.case.id}: the history has no good session before")
             return _known(history, good[-1]), _known(history, bad)
 
-    def check_launch(self, setup: Setup, work: Path, *, commit: str | None = None) -> None:
-        """Refuse runs that are launched otherwise than the last bad session: it, or at a commit.
-
-        Raises:
-            UsageError: They are.
-        """
+    def red_session(self, commit: str) -> KnownSession | None:
+        """Find the last session at a commit that did not pass."""
         with History.read_if_there(self.suite.settings.history_file, busy_s=10) as history:
             if history is None:
-                return
-            points = points_of(history, self.series, until=math.inf)[-_SESSIONS:]
-            bad = [_known(history, one) for one in points if one.verdict_word != Verdict.PASS]
-        if commit is not None:
-            commits = [one.taken_on.commits.values() for one in bad]
-            bad = [one for one, of in zip(bad, commits, strict=True) if commit[:SHORT] in of]
-        if not bad or bad[-1].taken_on.launch is None:
-            return
-        trials = Trials(work / "plans", self.case.id, self.arguments)
-        planned = trials.planned(setup, self.suite.cluster.directory.parent)
-        if planned is not None:
-            launch, system = bad[-1].taken_on.launch, self.case.system
-            check_launch(planned, launch, bad[-1].started, system)
+                return None
+            for point in reversed(points_of(history, self.series, until=math.inf)):
+                known = _known(history, point)
+                commits = known.taken_on.commits.values()
+                if point.verdict_word != Verdict.PASS and commit in commits:
+                    return known
+        return None
 
 
 def _known(history: History, point: Point) -> KnownSession:
@@ -150,11 +129,7 @@ def _known(history: History, point: Point) -> KnownSession:
 
 
 def bisected_case(options: Namespace) -> BisectedCase:
-    """Read the suite as sessions do, and what the history knows of the case.
-
-    Raises:
-        UsageError: There is no such case or metric, or it cannot be searched.
-    """
+    """Read the suite as sessions do, and what the history knows of the case."""
     project = read_project(options)
     suite = load_suite(
         project.settings, more_files=project.more_files, more_formats=project.more_formats

@@ -9,12 +9,14 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.culprit.candidates import Candidate, Row
+from pytest_dlperf.culprit.candidates import Candidate, Row, check_launch
 from pytest_dlperf.culprit.checkouts import BuildError
-from pytest_dlperf.culprit.journal import Entry, Journal, Run
+from pytest_dlperf.culprit.journal import Journal, Run
 from pytest_dlperf.culprit.search import Found, Levels, Search, Seen, as_part, levels_of, worse_by
 from pytest_dlperf.culprit.trial import AbortedError, Trial, Trials
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.errors import DlperfError
 from pytest_dlperf.model.metric import Better, Metric
 from pytest_dlperf.model.statistics import median
@@ -37,6 +39,14 @@ class Budget(Struct, frozen=True, kw_only=True):
     seconds: float | None = None
 
 
+class KnownSession(Struct, frozen=True, kw_only=True):
+    """A session of the history with the number, and what it was measured on."""
+
+    started: str
+    median: float
+    taken_on: Fingerprint
+
+
 class Question(Struct, frozen=True, kw_only=True):
     """Which of a row of candidates changed a number."""
 
@@ -52,6 +62,8 @@ class Question(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     not_tried: tuple[str, ...] = ()
     """What differs as well, and cannot be put back."""
+    red: KnownSession | None = None
+    """The session that was bad; runs of the bad end are launched alike."""
 
     @property
     def last(self) -> int:
@@ -120,11 +132,12 @@ class Bisection:
         *,
         tell: Callable[[Progress], None],
     ) -> None:
+        """Go on from what the journal has."""
         self._question, self._journal, self._trials = question, journal, trials
         self._budget, self._tell = budget, tell
         self._hosts = question.hosts or journal.hosts
         self._sitting, self._begun = journal.sitting, len(journal.runs)
-        self._search: Search | None = None
+        self._levels: Levels | None = None
         """``None`` while the ends are measured."""
 
     def answer(self) -> Answer:
@@ -133,17 +146,17 @@ class Bisection:
         Raises:
             NotFoundError: The ends do not differ as they should, or cannot be measured.
             AbortedError: It cannot go on now.
+            UsageError: Runs are launched otherwise than those of the bad session.
         """
-        if self._journal.levels is None:
-            self._journal.add(Entry(levels=self._measured_levels()))
-        search = self._search = self._searched()
+        levels = self._levels = self._measured_levels()
+        search = self._searched(levels)
         while (setting := search.next_setting(self._sitting)) is not None and not self._is_spent():
             self._measure(setting)
-            search = self._search = self._searched()
+            search = self._searched(levels)
         question, runs = self._question, self._journal.runs
         return Answer(
             question=question,
-            levels=search.levels,
+            levels=levels,
             found=search.found(),
             probabilities=tuple(search.probabilities),
             certainty=search.best()[1],
@@ -165,55 +178,50 @@ class Bisection:
             limit.seconds is not None and sum(one.seconds for one in runs) >= limit.seconds
         )
 
-    def _searched(self) -> Search:
+    def _searched(self, levels: Levels) -> Search:
         """Replay the search. What failed before is tried again: it may build by now."""
-        known = self._journal.levels
-        if known is None:
-            raise AssertionError("the ends were measured")
-        levels, of_ends = known
         better = self._question.direction(levels.good, levels.bad)
         seen = [
-            Seen(
-                one.setting,
-                one.sitting,
-                None if one.value is None else worse_by(one.value, levels.good, better),
-            )
+            Seen(one.setting, one.sitting, one.value and worse_by(one.value, levels.good, better))
             for number, one in enumerate(self._journal.runs)
-            if number >= of_ends and (one.value is not None or number >= self._begun)
+            if not one.is_end and (one.value is not None or number >= self._begun)
         ]
         return Search(self._question.last, levels, seen)
 
     # ------------------------------------------------------------------------- a run
 
-    def _measure(self, setting: int) -> Run:
+    def _measure(self, setting: int) -> None:
         """Measure a setting; that it does not run is believed where the good end does."""
         run = self._run(setting)
+        if run.problem is None:
+            return
         is_end = setting in (0, self._question.last)
-        if run.problem is None or (self._search is None and is_end):
-            return run
         if not is_end and run.is_built:
             setting, is_end = 0, True
             run = self._run(0)
         if run.problem is not None and is_end:
             text = f"{self._question.row.name(setting)} cannot be measured, and could be before"
             raise AbortedError(f"{text}: {run.problem}")
-        return run
 
     def _run(self, setting: int) -> Run:
-        began = time.monotonic()
-        is_built = False
+        question, began, is_built = self._question, time.monotonic(), False
         try:
-            setup = self._question.row.setup(setting)
+            setup = question.row.setup(setting)
             is_built = True
             number = len(self._journal.runs)
-            trial = self._trials.run(number, setup, self._question.metric, self._hosts)
+            trial = self._trials.run(number, setup, question.metric, self._hosts)
         except BuildError as error:
             trial = Trial(problem=str(error))
+        red = question.red
+        if setting == question.last and red and red.taken_on.launch and trial.launch:
+            system = Case.from_id(question.case_id).system
+            check_launch(trial.launch, red.taken_on.launch, red.started, system)
         # Other hosts would have another level.
         self._hosts = self._hosts or trial.hosts
         run = Run(
             setting=setting,
             sitting=self._sitting,
+            is_end=self._levels is None,
             value=trial.value,
             problem=trial.problem,
             seconds=round(time.monotonic() - began, 3),
@@ -221,55 +229,57 @@ class Bisection:
             hosts=self._hosts,
             is_built=is_built,
         )
-        self._journal.add(Entry(run=run))
-        runs = self._journal.runs
-        self._tell(
-            Progress(
-                run=run,
-                runs=len(runs),
-                runs_left=None if self._search is None else self._searched().runs_left(),
-                seconds_a_run=median([one.seconds for one in runs]),
-            )
-        )
+        self._journal.add(run)
+        runs, left = self._journal.runs, None
+        if self._levels is not None:
+            left = self._searched(self._levels).runs_left()
+        seconds = median([one.seconds for one in runs])
+        self._tell(Progress(run=run, runs=len(runs), runs_left=left, seconds_a_run=seconds))
         return run
 
     # ------------------------------------------------------------------- both ends
 
-    def _values_of(self, setting: int) -> list[float]:
-        runs = [one for one in self._journal.runs if one.sitting == self._sitting]
-        return [one.value for one in runs if one.setting == setting and one.value is not None]
-
     def _measured_levels(self) -> Levels:
         """Measure both ends in turn, until their difference is beyond doubt or nothing."""
         question, last = self._question, self._question.last
+        sitting = next(
+            (one.sitting for one in reversed(self._journal.runs) if one.is_end), self._sitting
+        )
         while True:
-            good, bad = self._values_of(0), self._values_of(last)
-            limit = _MAX_END_RUNS
+            good, bad = (
+                [
+                    one.value
+                    for one in self._journal.runs
+                    if one.is_end and (one.sitting, one.setting) == (sitting, end)
+                    if one.value is not None
+                ]
+                for end in (0, last)
+            )
+            levels = None
             if min(len(good), len(bad)) >= MIN_END_RUNS:
-                levels = levels_of(
-                    good,
-                    bad,
-                    question.direction(median(good), median(bad)),
-                    question.sessions,
-                )
-                if levels is not None and levels.is_loss:
-                    spread = levels.noise if question.spread is None else question.spread
-                    return replace(levels, spread=spread, sitting=self._sitting)
-                if levels is not None and levels.loss > _LEANING * levels.loss_error:
-                    limit = _MAX_LEANING_RUNS
-            if len(bad) >= limit and not self._now:
-                self._sitting += 1  # they did not differ; perhaps they do now
+                better = question.direction(median(good), median(bad))
+                levels = levels_of(good, bad, better, question.sessions)
+            if levels is not None and levels.is_loss:
+                spread = levels.noise if question.spread is None else question.spread
+                return replace(levels, spread=spread, sitting=sitting)
+            if sitting != self._sitting:  # hosts may have another level
+                sitting = self._sitting
                 continue
-            if len(bad) >= limit:
-                raise NotFoundError(self._no_difference(good, bad))
+            is_leaning = levels is not None and levels.loss > _LEANING * levels.loss_error
+            if len(good) >= (_MAX_LEANING_RUNS if is_leaning else _MAX_END_RUNS):
+                if self._now:
+                    raise NotFoundError(self._no_difference(good, bad))
+                self._sitting += 1  # they did not differ; perhaps they do now
+                sitting = self._sitting
+                continue
             if self._is_spent():
                 raise NotFoundError(
                     f"the budget is spent after {numbers.counted(len(self._now), 'run')} of both "
                     f"ends, and whether they differ is not known: that takes {MIN_END_RUNS} to "
                     f"{_MAX_LEANING_RUNS} runs of each. Nothing was searched"
                 )
-            setting = 0 if len(good) <= len(bad) else last
-            run = self._measure(setting)
+            setting = last if len(bad) <= len(good) else 0
+            run = self._run(setting)
             if run.problem is not None:
                 needed = ". Both ends need the system file with this very case" * run.is_built
                 raise NotFoundError(

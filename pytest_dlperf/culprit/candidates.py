@@ -16,7 +16,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, json
 from msgspec.structs import replace
 
 from pytest_dlperf.culprit.checkouts import SHORT, BuildError, Checkout, Commit, Workshop
@@ -33,6 +33,7 @@ from pytest_dlperf.node.probe import PACKAGES
 _IMAGE: Final = "container.image"
 _OF_HOSTS: Final = "it belongs to the hosts"
 _MASKED: Final = "***"
+_DIGEST: Final = re.compile(rb"\*\*\*[0-9a-f]+")
 _PLACEHOLDER: Final = re.compile(r"\{[a-z_0-9]+\}")
 _PIP_LIMIT_S: Final = 3600.0
 _SHOWN: Final = 3
@@ -181,11 +182,7 @@ class Packages:
 
 
 def commits_of(checkout: Checkout, good: str, bad: str) -> list[Candidate]:
-    """List the commits after ``good`` up to ``bad``.
-
-    Raises:
-        UsageError: One of them is unknown, or ``good`` is not among the ancestors of ``bad``.
-    """
+    """List the commits after ``good`` up to ``bad``."""
     then, found = checkout.commit(good).name, []
     for commit in checkout.between(good, bad):
         found.append(Candidate(name=commit.short, then=then, checkout=checkout, commit=commit))
@@ -297,17 +294,13 @@ def _of_commits(
             yield replace(missing, why_not=str(error))
 
 
-def check_launch(planned: LaunchFacts, session: LaunchFacts, started: str, system: str) -> None:
-    """Refuse runs that are not launched as those of a session were: they explain another number.
-
-    Raises:
-        UsageError: They differ; the message names what, and how to have it.
-    """
-    found = [*_of_launch(planned, session, system)]
+def check_launch(now: LaunchFacts, session: LaunchFacts, started: str, system: str) -> None:
+    """Refuse runs that are not launched as those of a session were: they explain another number."""
+    found = [*_of_launch(_without_digests(now), _without_digests(session), system)]
     if not found:
         return
     told = [
-        f"{one.name} was {one.tonight or 'not set'}, and would be {one.then or 'not set'}"
+        f"{one.name} was {one.tonight or 'not set'}, and is {one.then or 'not set'}"
         for one in found
     ]
     settings = [
@@ -317,7 +310,12 @@ def check_launch(planned: LaunchFacts, session: LaunchFacts, started: str, syste
     ]
     options = "".join(f" --dlperf-set {quote(one)}" for one in settings)
     raise UsageError(
-        f"runs would not be launched as those of the session of {started[:16].replace('T', ' ')}: "
+        f"runs are not launched as those of the session of {started[:16].replace('T', ' ')}: "
         f"{'; '.join(told)}. They need its system files, and its options behind --, as in "
         f"-- bench_tests{options}"
     )
+
+
+def _without_digests(facts: LaunchFacts) -> LaunchFacts:
+    """Make hidden words alike: another worktree may have another salt."""
+    return json.decode(_DIGEST.sub(_MASKED.encode(), json.encode(facts)), type=LaunchFacts)

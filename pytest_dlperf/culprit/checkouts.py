@@ -53,11 +53,7 @@ class Checkout:
     """A Git checkout on this machine."""
 
     def __init__(self, folder: Path) -> None:
-        """Find the checkout that a folder lies in.
-
-        Raises:
-            UsageError: It lies in none.
-        """
+        """Find the checkout that a folder lies in."""
         self.root = folder
         try:
             self.root = Path(self.git("rev-parse", "--show-toplevel"))
@@ -92,11 +88,7 @@ class Checkout:
         return done.stdout.strip("\n")
 
     def commit(self, name: str) -> Commit:
-        """Find a commit by any name that Git knows.
-
-        Raises:
-            UsageError: There is none.
-        """
+        """Find a commit by any name that Git knows."""
         try:
             found = self.git("log", "-1", f"--format={_FIELDS}", "--end-of-options", name, "--")
         except GitError as error:
@@ -121,11 +113,7 @@ class Checkout:
             )
 
     def between(self, good: str, bad: str) -> tuple[Commit, ...]:
-        """List the first parents after ``good`` up to ``bad``, the oldest first.
-
-        Raises:
-            UsageError: One of them is unknown, or ``good`` is not among the ancestors of ``bad``.
-        """
+        """List the first parents after ``good`` up to ``bad``, the oldest first."""
         first, last = self.commit(good), self.commit(bad)
         if first.name == last.name:
             raise UsageError(f"{good} and {bad} are the same commit, {first.short}")

@@ -1,23 +1,20 @@
-"""What a search has done, a line of JSON each: one that was killed goes on from there.
+"""The runs of a search, a line of JSON each: one that was killed goes on from there.
 
 And what searches have found, beside the history: later sessions tell it again.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec import MsgspecError, Struct, json
 from msgspec.structs import replace
 
-from pytest_dlperf.culprit.search import Levels
 from pytest_dlperf.files.checkouts import git
 from pytest_dlperf.files.locks import HeldLock, LockError
 from pytest_dlperf.files.writing import make_folder
@@ -27,7 +24,6 @@ from pytest_dlperf.model.results import parse_time
 
 WORK: Final = ".dlperf/bisect"
 """Worktrees and runs are below this folder, unless the user names another."""
-_DIGEST: Final = 12
 _FOUND: Final = "found.jsonl"
 _NAME: Final = "runs.jsonl"
 _SITTING_S: Final = 3600.0
@@ -39,6 +35,8 @@ class Run(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     setting: int
     sitting: int
+    is_end: bool = False
+    """Whether it was to show that both ends differ."""
     value: float | None = None
     problem: str | None = None
     seconds: float = 0.0
@@ -47,20 +45,6 @@ class Run(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When it was over, in seconds of the Unix epoch."""
     hosts: tuple[str, ...] = ()
     is_built: bool = True
-
-
-class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line: the question, a run, or what the runs before have shown of both ends."""
-
-    question: Any = None
-    run: Run | None = None
-    levels: Levels | None = None
-
-
-def named_by(question: Mapping[str, Any]) -> str:
-    """Name the folder of a question: the same question finds it again."""
-    text = json.dumps(to_builtins(question), sort_keys=True)
-    return sha256(text.encode()).hexdigest()[:_DIGEST]
 
 
 class FoundCommit(Struct, frozen=True, kw_only=True):
@@ -109,20 +93,20 @@ class FoundEntry(Struct, frozen=True, kw_only=True):
 def note_found(history: Path, found: FoundEntry) -> None:
     """Add a finding to those beside a history: it goes wherever later nights find that."""
     make_folder(history.parent)
-    with history.with_name(_FOUND).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(to_builtins(found)) + "\n")
+    with history.with_name(_FOUND).open("ab") as file:
+        file.write(json.encode(found) + b"\n")
 
 
 def found_since(history: Path, case_id: str, metric: str, since: str) -> list[FoundEntry]:
     """List what was found of a number since a time; lines that cannot be read are left out."""
     try:
-        lines = history.with_name(_FOUND).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = history.with_name(_FOUND).read_bytes().splitlines()
     except OSError:
         return []
     found = []
     for line in lines:
-        with suppress(ValueError, ValidationError):
-            entry = convert(json.loads(line), FoundEntry)
+        with suppress(MsgspecError, UnicodeDecodeError):
+            entry = json.decode(line, type=FoundEntry)
             is_about = (entry.case_id, entry.metric) == (case_id, metric)
             if is_about and parse_time(entry.at) >= parse_time(since):
                 found.append(entry)
@@ -130,14 +114,10 @@ def found_since(history: Path, case_id: str, metric: str, since: str) -> list[Fo
 
 
 class Journal:
-    """The lines of one search, in a folder that one process at a time may add to."""
+    """The runs of one search, in a folder that one process at a time may add to."""
 
-    def __init__(self, folder: Path, question: Mapping[str, Any]) -> None:
-        """Take the folder, and read what was done before.
-
-        Raises:
-            UsageError: Another process searches there, or a line cannot be read.
-        """
+    def __init__(self, folder: Path) -> None:
+        """Take the folder, and read what was done before."""
         self.folder = folder.absolute()
         make_folder(self.folder)
         try:
@@ -145,9 +125,7 @@ class Journal:
         except LockError as error:
             raise UsageError(f"another process is at this search: {error}") from error
         self._file = self.folder / _NAME
-        self._entries = self._read()
-        if not self._entries:
-            self.add(Entry(question=to_builtins(question)))
+        self.runs = self._read()
         last = self.runs[-1] if self.runs else Run(setting=0, sitting=0)
         is_new = bool(self.runs) and time.time() - last.ended > _SITTING_S
         self.sitting = last.sitting + is_new
@@ -155,35 +133,19 @@ class Journal:
         self.hosts = () if is_new else last.hosts
         """Where its runs were."""
 
-    @property
-    def runs(self) -> list[Run]:
-        """All runs, in their order."""
-        return [one.run for one in self._entries if one.run is not None]
-
-    @property
-    def levels(self) -> tuple[Levels, int] | None:
-        """What is known of both ends, and how many runs it took; ``None`` while it is open."""
-        runs = 0
-        for one in self._entries:
-            runs += one.run is not None
-            if one.levels is not None:
-                return one.levels, runs
-        return None
-
-    def add(self, entry: Entry) -> None:
-        """Append a line, and see it on the disk before anything else is done."""
-        line = json.dumps(to_builtins(entry)) + "\n"
+    def add(self, run: Run) -> None:
+        """Append a run, and see it on the disk before anything else is done."""
         with self._file.open("ab") as file:
-            file.write(line.encode())
+            file.write(json.encode(run) + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        self._entries.append(entry)
+        self.runs.append(run)
 
     def release(self) -> None:
         """Let another process go on."""
         self._lock.release()
 
-    def _read(self) -> list[Entry]:
+    def _read(self) -> list[Run]:
         if not self._file.exists():
             return []
         content = self._file.read_bytes()
@@ -192,8 +154,8 @@ class Journal:
             with self._file.open("r+b") as file:
                 file.truncate(len(whole))
         try:
-            return [convert(json.loads(line), Entry) for line in whole.splitlines()]
-        except (ValueError, ValidationError) as error:
+            return json.Decoder(Run).decode_lines(whole)
+        except MsgspecError as error:
             raise UsageError(
                 f"{self._file} is not what a search has written: {error}; move its folder away to "
                 "search anew"

@@ -6,7 +6,6 @@ report is left out: no history, no baselines, no notices.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -17,14 +16,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct, convert, to_builtins
+from msgspec import Struct, json
 from msgspec.structs import replace
 
 from pytest_dlperf.config.options import OPTIONS, Option
 from pytest_dlperf.files.writing import make_folder, write_whole
 from pytest_dlperf.measure.case_launch import LaunchChange
 from pytest_dlperf.model.errors import BrokenError
-from pytest_dlperf.model.measurement import LaunchFacts, Measurement
+from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts, Measurement
 from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.results.file import ResultsFileError, read_results
 
@@ -42,20 +41,11 @@ _ERROR: Final = re.compile(r"^(?:ERROR: |E  +|Error: )(.+)", re.MULTILINE)
 _USAGE_ERROR: Final = 4
 
 
-class PlanOrder(Struct, frozen=True):
-    """Where to write the facts of a launch, and the folder of the digests in them."""
-
-    file: str
-    digests: str
-
-
 class TrialOrder(Struct, frozen=True, kw_only=True):
     """What the session of a trial is to measure."""
 
     case_id: str
     change: LaunchChange
-    plan: PlanOrder | None = None
-    """Asks how it would be launched; then nothing is run."""
 
 
 class Setup(Struct, frozen=True, kw_only=True):
@@ -74,6 +64,7 @@ class Trial(Struct, frozen=True, kw_only=True):
     """In the metric's unit."""
     problem: str | None = None
     hosts: tuple[str, ...] = ()
+    launch: LaunchFacts | None = None
 
 
 class AbortedError(BrokenError):
@@ -122,26 +113,10 @@ class Trials:
         output = (place / "output.txt").read_text(encoding="utf-8", errors="replace")
         return self._read(metric, place, code, output)
 
-    def planned(self, setup: Setup, digests: Path) -> LaunchFacts | None:
-        """Say how a run would be launched; ``None`` where its session cannot start.
-
-        Words that are hidden have the digests of a folder.
-        """
-        place = self._folder / f"plan-{os.getpid()}"
-        facts = place / "facts.json"
-        facts.unlink(missing_ok=True)
-        plan = PlanOrder(str(facts), str(digests.absolute()))
-        self._session(
-            place, setup, TrialOrder(case_id=self._case_id, change=setup.change, plan=plan)
-        )
-        if not facts.exists():
-            return None
-        return convert(json.loads(facts.read_text(encoding="utf-8")), LaunchFacts)
-
     def _session(self, place: Path, setup: Setup, ordered: TrialOrder) -> int:
         make_folder(place)
         results, order = place / "results.json", place / "order.json"
-        write_whole(order, json.dumps(to_builtins(ordered)))
+        write_whole(order, json.encode(ordered))
         words = [
             sys.executable, "-m", "pytest", *self._arguments, *setup.arguments,
             "-p", "pytest_dlperf.plugin", "-p", "pytest_dlperf.plugin.candidate",
@@ -193,11 +168,12 @@ class Trials:
             judged = result.judgements.values() if result is not None else ()
             reason = next((one.reason for one in judged if one.reason), None)
             return Trial(problem=reason or "it was not measured")
-        hosts = measured.fingerprint.hosts if measured.fingerprint is not None else ()
+        taken_on = measured.fingerprint or Fingerprint()
+        trial = Trial(hosts=taken_on.hosts, launch=taken_on.launch)
         try:
-            return Trial(value=_number(measured, metric), hosts=hosts)
+            return replace(trial, value=_number(measured, metric))
         except ValueError as error:
-            return Trial(problem=str(error), hosts=hosts)
+            return replace(trial, problem=str(error))
 
 
 def _number(measured: Measurement, metric: Metric) -> float:

@@ -42,7 +42,6 @@ from pytest_dlperf.model.errors import (
 )
 from pytest_dlperf.model.measurement import (
     InterleavedRuns,
-    LaunchFacts,
     Measurement,
     Repeats,
     Run,
@@ -187,11 +186,6 @@ class LaunchMeasurer:
             fingerprint=replace(taken_on, launch=facts),
             checkouts=self.fleet.checkouts(launch.needed, leases),
         )
-
-    def facts(self, case: Case, digests: Digests) -> LaunchFacts:
-        """Write down how a case would be launched, without a look at any host."""
-        with self._as_measurement_errors():
-            return launch_facts(self._launch_of(case, look=False), self.fleet.engine, digests)
 
     def plan(self, case: Case) -> tuple[NodeCommand, ...]:
         """Plan the first run of a case, without a look at any host."""

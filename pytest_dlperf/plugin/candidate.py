@@ -7,24 +7,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from msgspec import convert, to_builtins
+from msgspec import json
 
-from pytest_dlperf.culprit.trial import PlanOrder, TrialOrder, options_reset
-from pytest_dlperf.files.masking import Digests
+from pytest_dlperf.culprit.trial import TrialOrder, options_reset
 from pytest_dlperf.files.mistakes import nearest
-from pytest_dlperf.files.writing import write_whole
-from pytest_dlperf.plugin.cases import MEASURING, case_of, ending_session
+from pytest_dlperf.plugin.cases import MEASURING, case_of
 from pytest_dlperf.plugin.workers import end_with_controller
-
-if TYPE_CHECKING:
-    from pytest_dlperf.measure.by_launching import LaunchMeasurer
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,8 +40,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Select one test that measures the case, and launch the candidate."""
-    text = Path(config.getoption("--candidate-order")).read_text(encoding="utf-8")
-    order = convert(json.loads(text), TrialOrder)
+    order = json.decode(Path(config.getoption("--candidate-order")).read_bytes(), type=TrialOrder)
     known: dict[str, pytest.Item] = {}
     for item in items:
         about = case_of(item)
@@ -63,17 +55,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     measuring = config.stash[MEASURING]
     if measuring.launcher is None:
         raise pytest.UsageError("with --dlperf-logs nothing is launched; leave it out of a search")
-    launcher = replace(measuring.launcher, change=order.change)
-    measuring.measurer = measuring.launcher = launcher
-    if order.plan is not None:
-        _write_plan(launcher, known[order.case_id], order.plan)
-        items.clear()
-
-
-def _write_plan(launcher: LaunchMeasurer, item: pytest.Item, plan: PlanOrder) -> None:
-    about = case_of(item)
-    if about is None:
-        raise AssertionError("it was chosen for its case")
-    with ending_session():
-        facts = launcher.facts(about[0], Digests(Path(plan.digests)))
-    write_whole(Path(plan.file), json.dumps(to_builtins(facts)))
+    measuring.launcher = replace(measuring.launcher, change=order.change)
+    measuring.measurer = measuring.launcher
