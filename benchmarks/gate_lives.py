@@ -22,7 +22,8 @@ from pytest_dlperf.gate.accepting import (
 )
 from pytest_dlperf.gate.control import ControlRuns
 from pytest_dlperf.gate.inputs import GateInput, MeasuredCase
-from pytest_dlperf.gate.terms import Terms, repeats_for
+from pytest_dlperf.gate.repeats import repeats_for
+from pytest_dlperf.gate.terms import Terms
 from pytest_dlperf.gate.verdicts import run_gate
 from pytest_dlperf.model.baseline import ROLLING_SESSIONS, AcceptedSession, Baseline
 from pytest_dlperf.model.judgement import Verdict
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 RUNS: Final = 9
 """Runs of a night that are drawn; a session takes as many of them as the gate asks for."""
-JOINING_RUNS: Final = 4
 WEEK: Final = 7
 _HALF: Final = 0.5
 _QUARTER: Final = 0.25
@@ -167,7 +167,7 @@ class Life:
         """Judge a night by as many of its runs as the gate asks for."""
         known = {} if self.baseline is None else {self.metric.name: self.baseline}
         terms = {self.metric: self._terms}
-        repeats = repeats_for(known, terms, at_least=JOINING_RUNS if joins else None)
+        repeats = repeats_for(known, terms, records=joins)
         count = _taken(repeats, _runs(numbers, self.metric))
         measurement = _measured(numbers[:count], self.metric)
         judged = GateInput(self.metric, MeasuredCase(measurement, known), self._terms)
@@ -207,11 +207,6 @@ class Life:
     @property
     def _tolerance(self) -> float:
         return self._terms.tolerance_of(self.baseline, level=self.world.level)
-
-    @property
-    def count(self) -> int:
-        """How many sessions it has been through."""
-        return 0 if self.baseline is None else len(self.baseline.rolling)
 
 
 class Controls:

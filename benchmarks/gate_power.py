@@ -33,7 +33,7 @@ _SURE: Final = 3.0
 """Standard errors by which a bar is missed."""
 
 
-class Cell(Struct, frozen=True, kw_only=True):
+class Cell(Struct, frozen=True):
     """A world, a number of sessions, and what the gate has to reach there, in percent.
 
     ``patience`` is after how many changed sessions a person accepts the level.
@@ -41,12 +41,12 @@ class Cell(Struct, frozen=True, kw_only=True):
 
     name: str
     world: World
+    alarms: float
+    found: tuple[float, float]
     sessions: int = 6
     patience: int = 1
     control: bool = False
     losses: tuple[float, float] = (0.03, 0.05)
-    alarms: float
-    found: tuple[float, float]
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -84,109 +84,48 @@ FIRST_STEP: Final = World(
     at_least=2.0,
 )
 FAR: Final = (0.05, 0.10)
+CONSTANT: Final = replace(MEMORY, cv=0.0, level=40.0, step=0.01)
+NOISY: Final = World(cv=0.025)
 NIGHTS: Final = World(nights=0.01)
+UNEVEN: Final = World(nights=0.02)
+WALK: Final = World(walk=0.005)
+SHIFTS: Final = World(cv=0.003, shift=(0.05, 0.02))
+SLOW_HOST: Final = World(cv=0.003, slow_host=0.05)
+GROUPS: Final = World(cv=0.003, night_modes=0.05)
 CELLS: Final = (
-    Cell(name="CV 0.3 %", world=World(cv=0.003), alarms=0, found=(98, 100)),
-    Cell(name="CV 1 %", world=World(), alarms=0, found=(98, 100)),
-    Cell(name="CV 2.5 %", world=World(cv=0.025), alarms=0.6, found=(49, 94)),
-    Cell(name="CV 2.5 %", world=World(cv=0.025), sessions=30, alarms=0.6, found=(62, 97)),
-    Cell(name="CV 5 %", world=World(cv=0.05), alarms=1.2, found=(13, 42)),
-    Cell(name="CV 1 %, strays 10 %", world=World(strays=0.1), alarms=0.8, found=(95, 98)),
-    *(
-        Cell(name=f"{shape} 2.5 %", world=World(cv=0.025, shape=shape), alarms=0.8, found=found)
-        for shape, found in (
-            ("lognormal", (48, 95)),
-            ("t3", (30, 74)),
-            ("exponential", (64, 97)),
-        )
-    ),
-    Cell(name="two sessions, CV 1 %", world=World(), sessions=2, alarms=0.3, found=(50, 98)),
-    Cell(
-        name="two sessions, CV 2.5 %", world=World(cv=0.025), sessions=2, alarms=0.4, found=(25, 76)
-    ),
-    Cell(name="nights 1 %", world=NIGHTS, alarms=1.5, found=(50, 92)),
-    Cell(name="nights 1 %", world=NIGHTS, patience=3, alarms=1.9, found=(50, 92)),
-    Cell(name="nights 1 %", world=NIGHTS, control=True, alarms=0.3, found=(85, 99)),
-    Cell(name="nights 2 %", world=World(nights=0.02), losses=FAR, alarms=3, found=(45, 94)),
-    Cell(name="walk 0.5 %", world=World(walk=0.005), losses=FAR, alarms=3, found=(57, 97)),
-    Cell(
-        name="walk 0.5 %",
-        world=World(walk=0.005),
-        losses=FAR,
-        patience=3,
-        alarms=4.5,
-        found=(57, 97),
-    ),
-    *(
-        Cell(
-            name="shifts of 2 %",
-            world=World(cv=0.003, shift=(0.05, 0.02)),
-            losses=FAR,
-            patience=patience,
-            alarms=alarms,
-            found=(80, 97),
-        )
-        for patience, alarms in ((1, 3), (3, 4.5))
-    ),
-    Cell(
-        name="AR 0.9, CV 2.5 %",
-        world=World(cv=0.025, follows=0.9),
-        losses=FAR,
-        alarms=3.3,
-        found=(42, 92),
-    ),
-    *(
-        Cell(
-            name="one host of four 5 % slow",
-            world=World(cv=0.003, slow_host=0.05),
-            losses=FAR,
-            patience=patience,
-            control=control,
-            alarms=alarms,
-            found=(30, 95),
-        )
-        for patience, control, alarms in ((1, False, 5), (3, False, 10), (1, True, 0.5))
-    ),
-    *(
-        Cell(
-            name="groups of nights 5 %",
-            world=World(cv=0.003, night_modes=0.05),
-            losses=FAR,
-            control=control,
-            alarms=alarms,
-            found=(33, 90),
-        )
-        for control, alarms in ((False, 4), (True, 0.5))
-    ),
-    Cell(
-        name="run modes 2.5 %", world=World(cv=0.001, run_modes=0.025), alarms=0.2, found=(95, 98)
-    ),
-    Cell(name="run modes 3 %", world=World(cv=0.001, run_modes=0.03), alarms=0.2, found=(87, 98)),
-    Cell(name="memory 40 or 41 GB", world=MEMORY, alarms=0.6, found=(98, 98)),
-    Cell(
-        name="memory, constant",
-        world=replace(MEMORY, cv=0.0, level=40.0, step=0.01),
-        alarms=0,
-        found=(98, 98),
-    ),
-    Cell(name="first step 20 s, noise 30 %", world=FIRST_STEP, alarms=1, found=(0, 0)),
-    Cell(
-        name="--dlperf-repeats 3, CV 1 %",
-        world=replace(World(), repeats=3),
-        alarms=0.3,
-        found=(50, 98),
-    ),
-    *(
-        Cell(
-            name="one session, nights 2 %" if count == 1 else f"{count} sessions, nights 2 %",
-            world=World(nights=0.02),
-            sessions=count,
-            losses=FAR,
-            alarms=7,
-            found=(0, 0),
-        )
-        for count in (1, 3)
-    ),
+    Cell("CV 0.3 %", World(cv=0.003), 0, (98, 100)),
+    Cell("CV 1 %", World(), 0, (98, 100)),
+    Cell("CV 2.5 %", NOISY, 0.6, (49, 94)),
+    Cell("CV 2.5 %", NOISY, 0.6, (62, 97), sessions=30),
+    Cell("CV 5 %", World(cv=0.05), 1.2, (13, 42)),
+    Cell("CV 1 %, strays 10 %", World(strays=0.1), 0.8, (95, 98)),
+    Cell("lognormal 2.5 %", replace(NOISY, shape="lognormal"), 0.8, (48, 95)),
+    Cell("t3 2.5 %", replace(NOISY, shape="t3"), 0.8, (30, 74)),
+    Cell("exponential 2.5 %", replace(NOISY, shape="exponential"), 0.8, (64, 97)),
+    Cell("two sessions, CV 1 %", World(), 0.3, (50, 98), sessions=2),
+    Cell("two sessions, CV 2.5 %", NOISY, 0.4, (25, 76), sessions=2),
+    Cell("nights 1 %", NIGHTS, 1.5, (50, 92)),
+    Cell("nights 1 %", NIGHTS, 1.9, (50, 92), patience=3),
+    Cell("nights 1 %", NIGHTS, 0.3, (85, 99), control=True),
+    Cell("nights 2 %", UNEVEN, 3, (45, 94), losses=FAR),
+    Cell("walk 0.5 %", WALK, 3, (57, 97), losses=FAR),
+    Cell("walk 0.5 %", WALK, 4.5, (57, 97), patience=3, losses=FAR),
+    Cell("shifts of 2 %", SHIFTS, 3, (80, 97), losses=FAR),
+    Cell("shifts of 2 %", SHIFTS, 4.5, (80, 97), patience=3, losses=FAR),
+    Cell("AR 0.9, CV 2.5 %", replace(NOISY, follows=0.9), 3.3, (42, 92), losses=FAR),
+    Cell("one host of four 5 % slow", SLOW_HOST, 5, (30, 95), losses=FAR),
+    Cell("one host of four 5 % slow", SLOW_HOST, 10, (30, 95), patience=3, losses=FAR),
+    Cell("one host of four 5 % slow", SLOW_HOST, 0.5, (30, 95), control=True, losses=FAR),
+    Cell("groups of nights 5 %", GROUPS, 4, (33, 90), losses=FAR),
+    Cell("groups of nights 5 %", GROUPS, 0.5, (33, 90), control=True, losses=FAR),
+    Cell("run modes 2.5 %", World(cv=0.001, run_modes=0.025), 0.2, (95, 98)),
+    Cell("run modes 3 %", World(cv=0.001, run_modes=0.03), 0.2, (87, 98)),
+    Cell("memory 40 or 41 GB", MEMORY, 0.6, (98, 98)),
+    Cell("memory, constant", CONSTANT, 0, (98, 98)),
+    Cell("first step 20 s, noise 30 %", FIRST_STEP, 1, (0, 0)),
+    Cell("--dlperf-repeats 3, CV 1 %", World(repeats=3), 0.3, (50, 98)),
+    Cell("one session, nights 2 %", UNEVEN, 7, (0, 0), sessions=1, losses=FAR),
+    Cell("3 sessions, nights 2 %", UNEVEN, 7, (0, 0), sessions=3, losses=FAR),
 )
 FAMILY: Final = 30
 FAMILY_BARS: Final = ((6, 5.0), (30, 1.5))
@@ -273,13 +212,7 @@ def peers(world: World, taken: Sequence[np.ndarray], numbers: Sequence[float]) -
 def family(lives: int, sessions: int) -> float:
     """Return how often a night is red of a family whose members share their nights, in percent."""
     rng = np.random.default_rng(sessions)
-    cell = Cell(
-        name="family",
-        world=World(nights=0.01, members=FAMILY),
-        sessions=sessions,
-        alarms=0,
-        found=(0, 0),
-    )
+    cell = Cell("family", World(nights=0.01, members=FAMILY), 0, (0, 0), sessions=sessions)
     red = []
     for _ in range(lives):
         common = rng.standard_normal((sessions + 20) * WEEK)

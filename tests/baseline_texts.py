@@ -7,10 +7,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pytest_dlperf.baselines.reading import Baselines, load_baselines
+from msgspec.structs import replace
+
+from pytest_dlperf.baselines.reading import Baselines, load_baselines, significant
 from pytest_dlperf.baselines.recording import Change, ChangeKind, RecordOutcome, record
 from pytest_dlperf.config.cluster import Cluster
-from pytest_dlperf.model.baseline import Acceptance, Baseline
+from pytest_dlperf.model.baseline import (
+    ROLLING_SESSIONS,
+    Acceptance,
+    AcceptedSession,
+    Baseline,
+)
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, LaunchFacts
 from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better, Metric, Source, throughput
@@ -127,39 +134,42 @@ def known(cluster: Cluster, name: str, metric: str = "throughput") -> Baseline |
 
 
 def create(name: str, number: float = 1000.0, metric: str = "throughput", **more: Any) -> Change:
-    runs = {} if METRICS[metric].ratio_of else {1: number}
-    more = {"runs": runs, "at": NIGHT, "acceptance": ACCEPTANCE, **more}
-    return Change(
-        kind=ChangeKind.CREATE, case=case(name), metric=METRICS[metric], number=number, **more
-    )
+    one = METRICS[metric]
+    assert one.better is not None
+    now = Baseline(
+        metric=metric, unit=one.unit, better=one.better, estimator=Estimator.STEADY,
+        accepted=number,
+        **{"runs": {} if one.ratio_of else {1: number}, "acceptance": ACCEPTANCE, **more},
+    )  # fmt: skip
+    return Change(kind=ChangeKind.CREATE, case=case(name), metric=one, now=now)
 
 
 def accept(
     cluster: Cluster, name: str, number: float, metric: str = "throughput", **more: Any
 ) -> Change:
     scaled = {run: value * number / median(RUNS.values()) for run, value in RUNS.items()}
-    runs = {} if METRICS[metric].ratio_of else scaled
-    more = {"runs": runs, "at": NIGHT, "acceptance": ACCEPTANCE, **more}
-    return Change(
-        kind=ChangeKind.ACCEPT,
-        case=case(name),
-        metric=METRICS[metric],
-        known=known(cluster, name, metric),
-        number=number,
-        **more,
-    )
+    runs = {run: significant(value) for run, value in scaled.items()}
+    standing = known(cluster, name, metric)
+    assert standing is not None
+    kept: dict[str, Any] = {"note": standing.note, "tolerance_percent": standing.tolerance_percent}
+    if METRICS[metric].ratio_of is None:
+        kept["runs"] = runs
+    made = create(name, number, metric, **{**kept, **more})
+    return replace(made, kind=ChangeKind.ACCEPT, known=standing)
 
 
 def extend(cluster: Cluster, name: str, at: str = NIGHT) -> Change:
+    standing = known(cluster, name, "throughput")
+    assert standing is not None
+    session = AcceptedSession(at=at, runs=tuple(RUNS.values()))
     return Change(
         kind=ChangeKind.EXTEND,
         case=case(name),
         metric=METRICS["throughput"],
-        known=known(cluster, name, "throughput"),
-        runs=RUNS,
-        at=at,
+        known=standing,
+        now=replace(standing, sessions=(*standing.sessions, session)[-ROLLING_SESSIONS:]),
     )
 
 
 def do(cluster: Cluster, changes: Sequence[Change]) -> RecordOutcome:
-    return record(cluster, SYSTEM, changes, provenance={"source": "a test"})
+    return record(cluster, changes, provenance={"source": "a test"})

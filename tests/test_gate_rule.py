@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.accepting import spread_after_acceptance, spread_with, spread_with_changed
+from pytest_dlperf.gate.rule import Rule
 from pytest_dlperf.gate.terms import Terms
 from pytest_dlperf.model.baseline import Acceptance, Loss, Spread
 from pytest_dlperf.model.judgement import Verdict
@@ -22,7 +23,7 @@ UNEVEN = replace(SIX, spread=Spread(losses=tuple(Loss(part, 0.6) for part in (2,
 
 
 def rule(baseline=KNOWN, *, metric=METRIC, **terms):
-    return Terms(**{"tolerance_percent": 5.0, **terms}).rule(metric, baseline)
+    return Rule(metric, baseline, Terms(**{"tolerance_percent": 5.0, **terms}))
 
 
 def decide(level, by=None, runs=9):
@@ -61,7 +62,7 @@ def test_a_fixed_number_is_looked_at_once_and_tells_what_it_sees():
 
 def test_as_many_runs_as_there_are_decide():
     baseline = SIX
-    by = Terms(tolerance_percent=5.0).rule(METRIC, baseline, available=4)
+    by = Rule(METRIC, baseline, Terms(tolerance_percent=5.0), available=4)
     assert by.is_enough([970.0] * 4)
     assert by.at_most == 4
 
@@ -246,3 +247,12 @@ def test_a_metric_that_is_better_the_lower_is_judged_alike():
         assert down.decide(mirrored([level * run / 1000 for run in EVEN + EVEN[:4]])).verdict is up
     tripled = down.decide([3000.0] * 7)
     assert tripled.difference_percent == pytest.approx(200.0, abs=0.1)
+
+
+def test_a_loss_beyond_the_tolerance_that_no_rule_could_see_is_no_pass():
+    lonely = accepted((1000.0,), number=1000.0)
+    wild = rule(lonely).decide([330.0, 980.0, 640.0, 450.0, 800.0])
+    assert wild.verdict is Verdict.INCONCLUSIVE
+    assert wild.difference_percent < -30
+    assert "no loss can be told from chance" in wild.reason
+    assert rule(lonely).decide([630.0, 1480.0, 970.0, 750.0, 1250.0]).verdict is Verdict.PASS

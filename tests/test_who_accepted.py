@@ -105,4 +105,5 @@ def test_what_a_session_has_launched_is_accepted_with_its_commit_and_its_launch(
     assert found["by"] == ANA
     assert git(suite.path, "rev-parse", "HEAD").startswith(found["commit"])
     assert found["launch"]["launcher"] == "local"
-    assert found["launch"]["command"] == "{python} {checkout}/trainer/train.py 1 1 0 10 1"
+    words = "{python} {checkout}/trainer/train.py 1 1 0 10 1"
+    assert found["launch"]["arguments"] == words.split()

@@ -22,19 +22,22 @@ from pytest_dlperf.gate.accepting import (
     why_not_added,
 )
 from pytest_dlperf.gate.inputs import GateInput, MeasuredCase
+from pytest_dlperf.gate.repeats import ADDED_RUNS
 from pytest_dlperf.gate.terms import Terms
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.baseline import Acceptance, Baseline, Spread
-from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.baseline import (
+    ROLLING_SESSIONS,
+    Acceptance,
+    AcceptedSession,
+    Baseline,
+    Spread,
+)
+from pytest_dlperf.model.case import SINGLE_DEVICE, Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.measurement import Fingerprint, Measurement
 from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.results import CaseResult
 
-ADDED_RUNS: Final = 4
-"""Runs of a session that is added to a baseline."""
-MAX_TOLERANCE_PERCENT: Final = 10.0
-"""Sessions take no more runs for being added where the tolerance is larger."""
 _NAMED: Final = 3
 """Metrics that did not pass and are named where others are not accepted for them."""
 
@@ -69,23 +72,18 @@ def changes_of(
         if measurement is None or measurement.broken_runs:
             continue
         baselines = baselines_of(result.case)
-        acceptance = _acceptance(measurement, provenance)
         refused: set[Refusal] = set()
-        for judgement in _in_order(result):
+        # In the order of the system's metrics, as they are written.
+        for known in result.metrics().values():
+            if (judgement := known.judgement) is None:
+                continue
             terms = terms_of(result.case, judgement.metric)
             judged = _JudgedMetric(result, measurement, judgement, baselines, terms)
-            kind = judged.kind(extends=settings.extend_baselines)
-            is_kept = isinstance(kind, ChangeKind) and kind is not ChangeKind.NOTE
-            refusal = judged.why_not_kept(bad) if is_kept else None
-            refusal = kind if isinstance(kind, Refusal) else refusal
-            if refusal is not None:
-                if refusal not in refused:
-                    yield refusal
-                refused.add(refusal)
-            elif kind in (ChangeKind.EXTEND, ChangeKind.NOTE):
-                yield judged.change(kind, provenance.at)
-            elif isinstance(kind, ChangeKind):
-                yield judged.change(kind, provenance.at, acceptance)
+            outcome = judged.outcome(settings, bad, provenance)
+            if outcome is not None and outcome not in refused:
+                yield outcome
+            if isinstance(outcome, Refusal):
+                refused.add(outcome)
 
 
 def _why_bad(result: CaseResult) -> str | None:
@@ -97,11 +95,6 @@ def _why_bad(result: CaseResult) -> str | None:
     if not result.is_whole:
         failed.append("a test of it was lost")
     return numbers.named(failed, _NAMED) or None
-
-
-def _in_order(result: CaseResult) -> list[Judgement]:
-    """Return the judgements in the order of the system's metrics, as they are written."""
-    return [one.judgement for one in result.metrics().values() if one.judgement is not None]
 
 
 class _JudgedMetric(Struct, frozen=True):
@@ -130,30 +123,34 @@ class _JudgedMetric(Struct, frozen=True):
     def refusal(self, why: str, *, is_bad: bool = True) -> Refusal:
         return Refusal(self.result.case, self.metric.name, why, is_bad=is_bad)
 
-    def kind(self, *, extends: bool) -> ChangeKind | Refusal | None:
-        """Decide which change the judgement makes."""
-        judgement = self.judgement
+    def outcome(
+        self, settings: Settings, bad: Mapping[str, str], provenance: Acceptance
+    ) -> Change | Refusal | None:
+        """Decide which change the judgement makes; ``bad`` says what did not pass, by case."""
+        judged, baseline = self.judgement, self.baseline
         # A failing test shows the reason itself; a passing one would hide it.
-        if judgement.refused is not None and judgement.passes(strict=False):
-            return self.refusal(judgement.reason or judgement.refused)
-        if judgement.recorded:
-            return ChangeKind.CREATE if self.baseline is None else ChangeKind.ACCEPT
-        if not extends or self.metric.ratio_of is not None:
-            return None
-        return self._extension()
+        if judged.refused is not None and judged.passes(strict=False):
+            return self.refusal(judged.reason or judged.refused)
+        if judged.recorded:
+            kind = ChangeKind.CREATE if baseline is None else ChangeKind.ACCEPT
+            return self.why_not_kept(bad) or self.change(kind, provenance)
+        return self._extended(bad, provenance) if settings.extend_baselines else None
 
-    def _extension(self) -> ChangeKind | Refusal | None:
-        judged = self.judgement
-        if self.baseline is None or judged.accepted is None:
+    def _extended(self, bad: Mapping[str, str], provenance: Acceptance) -> Change | Refusal | None:
+        judged, baseline = self.judgement, self.baseline
+        is_known = judged.accepted is not None and self.metric.ratio_of is None
+        if baseline is None or not is_known:
             return None
         if judged.verdict in (Verdict.REGRESSED, Verdict.IMPROVED):
-            return ChangeKind.NOTE if self.baseline.spread.changed is None else None
+            is_first = baseline.spread.changed is None
+            return self.change(ChangeKind.NOTE, provenance) if is_first else None
         if judged.verdict is not Verdict.PASS:
             return None
         if (problem := self._why_not_added()) is not None:
             return Refusal(self.result.case, None, problem, is_bad=False)
-        why = why_not_added(judged, self._input)
-        return ChangeKind.EXTEND if why is None else self.refusal(why, is_bad=False)
+        if (problem := why_not_added(judged, self._input)) is not None:
+            return self.refusal(problem, is_bad=False)
+        return self.why_not_kept(bad) or self.change(ChangeKind.EXTEND, provenance)
 
     @property
     def _input(self) -> GateInput:
@@ -186,10 +183,7 @@ class _JudgedMetric(Struct, frozen=True):
         return None
 
     def why_not_kept(self, bad: Mapping[str, str]) -> Refusal | None:
-        """Refuse a number whose case did not pass as a whole, or whose reference is missing.
-
-        ``bad`` holds, by case, what did not pass.
-        """
+        """Refuse a number whose case did not pass as a whole, or whose reference is missing."""
         case = self.result.case
         over = case.reference if self.metric.ratio_of is not None else None
         if case.id in bad:
@@ -216,33 +210,40 @@ class _JudgedMetric(Struct, frozen=True):
             return self.refusal("a number that is not above zero has no parts to lose")
         return None
 
-    def change(self, kind: ChangeKind, at: str, acceptance: Acceptance | None = None) -> Change:
-        """Make the change; without an ``acceptance`` the accepted number stays."""
-        is_accepted = acceptance is not None
-        over, taken_on = self.result.reference, self.measurement.fingerprint
-        return Change(
-            kind=kind,
-            case=self.result.case,
-            metric=self.metric,
-            known=self.baseline,
-            number=self.judgement.measured if is_accepted else None,
-            runs=self.runs,
-            over=over.samples(self.metric.ratio_of).median
-            if is_accepted and self.metric.ratio_of and over
-            else None,
-            at=at,
-            acceptance=acceptance,
+    def change(self, kind: ChangeKind, provenance: Acceptance) -> Change:
+        case, metric, known = self.result.case, self.metric, self.baseline
+        runs = {run: significant(value) for run, value in sorted(self.runs.items())}
+        if known is not None and kind in (ChangeKind.EXTEND, ChangeKind.NOTE):
+            now = replace(known, spread=self._spread(kind))
+            if kind is ChangeKind.EXTEND:
+                session = AcceptedSession(at=provenance.at, runs=tuple(runs.values()))
+                now = replace(now, sessions=(*known.sessions, session)[-ROLLING_SESSIONS:])
+            return Change(kind=kind, case=case, metric=metric, known=known, now=now)
+        measured, reference = self.judgement.measured, self.result.reference
+        if metric.better is None or measured is None:
+            raise AssertionError(f"{metric.name} has no number to accept")
+        taken_on = self.measurement.fingerprint or Fingerprint()
+        now = Baseline(
+            metric=metric.name,
+            unit=metric.unit,
+            better=metric.better,
+            estimator=self.measurement.estimator,
+            accepted=significant(measured),
+            tolerance_percent=known.tolerance_percent if known else None,
+            runs=runs,
+            note=known.note if known else None,
             spread=self._spread(kind),
-            machine=taken_on.machine if taken_on else {},
+            acceptance=replace(
+                provenance,
+                hosts=taken_on.hosts,
+                software=taken_on.software,
+                commits=taken_on.commits,
+                launch=taken_on.launch,
+            ),
+            machine=taken_on.machine,
         )
-
-
-def _acceptance(measurement: Measurement, provenance: Acceptance) -> Acceptance:
-    taken_on = measurement.fingerprint or Fingerprint()
-    return replace(
-        provenance,
-        hosts=taken_on.hosts,
-        software=taken_on.software,
-        commits=taken_on.commits,
-        launch=taken_on.launch,
-    )
+        if metric.ratio_of is not None and reference is not None:
+            over = reference.samples(metric.ratio_of).median
+            topology = str(case.reference_topology or SINGLE_DEVICE)
+            now = replace(now, over=over and significant(over), reference=topology)
+        return Change(kind=kind, case=case, metric=metric, known=known, now=now)

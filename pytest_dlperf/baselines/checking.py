@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -13,19 +12,15 @@ from pytest_dlperf.baselines.reading import (
     Contents,
     Definition,
     defined_as,
-    follows,
     read_contents,
-    significant,
 )
 from pytest_dlperf.config.cluster import CLUSTER_FILE, Cluster, undeclared_systems
 from pytest_dlperf.config.systems import System
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import Diagnostic, YamlError
-from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import ROLLING_SESSIONS, Baseline
 from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.numbers import named
-from pytest_dlperf.model.results import parse_time
 
 _NAMES_SHOWN: Final = 5
 
@@ -64,11 +59,11 @@ def _file(
 ) -> Iterator[Diagnostic]:
     name = file.stem
     try:
-        contents = read_contents(file, name)
+        contents = read_contents(file, cluster.machine)
     except YamlError as error:
         yield from error.diagnostics
         return
-    baselines = contents.baselines(cluster.machine)
+    baselines = contents.baselines
     if name not in systems and all_are_read:
         message = f"no system file declares {name!r}{nearest(name, systems)}"
         yield Diagnostic(
@@ -79,13 +74,10 @@ def _file(
         yield Diagnostic(place=f"{file}:1", message=message)
     if name in systems:
         yield from _coverage(file, cluster, systems[name], contents, baselines)
-    metrics = systems[name].metrics if name in systems else ()
-    wholes = {metric.name: metric.ratio_of for metric in metrics if metric.ratio_of}
     for key, entry in baselines.items():
         for metric, baseline in entry.items():
-            for message, is_error in _metric(baseline, entry.get(wholes.get(metric, ""))):
-                where = "-".join((name, *key))
-                text = f"{where}: {metric}: {message}"
+            for message, is_error in _metric(baseline):
+                text = f"{'-'.join((name, *key))}: {metric}: {message}"
                 yield Diagnostic(place=baseline.place, message=text, is_error=is_error)
 
 
@@ -129,7 +121,7 @@ def _coverage(
         yield from _missing(file, missing_ids, metric.name)
     for name, definition in contents.metrics.items():
         for message in _definition(name, definition, system, judged, file.stem):
-            yield Diagnostic(place=definition.place, message=message)
+            yield Diagnostic(place=contents.places[name], message=message)
     if contents.estimator is not cluster.estimator:
         message = (
             f"the estimator is {contents.estimator.value}, that of the cluster "
@@ -159,65 +151,17 @@ def _definition(
         yield f"stale: {file} declares no metric {name!r}{near}; {remedy}"
     elif metric not in judged:
         yield f"stale: {file} does not judge the metric {name!r} any more; {remedy}"
-    elif not accepted.is_same(declared := Definition.of(metric)):
+    elif accepted != (declared := Definition.of(metric)):
         yield (
             f"{name} is in {accepted}, that of the system in {declared}: they are never compared; "
             f"{remedy}, to be recorded anew"
         )
 
 
-def _metric(baseline: Baseline, whole: Baseline | None) -> Iterator[tuple[str, bool]]:
-    """Check the baseline of a metric; ``whole`` is that of the metric it is a ratio of."""
-    edited = _edited(baseline)
-    yield from ((f"{message}{edited}", True) for message in _arithmetic(baseline, whole))
-    yield from ((message, True) for message in _dates(baseline))
-    if len(baseline.sessions) > ROLLING_SESSIONS:
-        count = len(baseline.sessions)
+def _metric(baseline: Baseline) -> Iterator[tuple[str, bool]]:
+    count, tolerance = len(baseline.sessions), baseline.tolerance_percent
+    if count > ROLLING_SESSIONS:
         message = f"{count} sessions; the last {ROLLING_SESSIONS} count, delete the older ones"
         yield message, True
-    tolerance = baseline.tolerance_percent
     if tolerance is not None and tolerance > _MAX_TOLERANCE_PERCENT:
         yield f"the own tolerance is {tolerance:g} %: any loss up to it passes", False
-
-
-def _arithmetic(baseline: Baseline, whole: Baseline | None) -> Iterator[str]:
-    values = [*baseline.runs.values(), *baseline.strays.values()]
-    decimals = baseline.estimator.decimals_of(baseline.metric)
-    if baseline.runs and baseline.mean is not None:
-        exact = statistics.mean(values)
-        if not follows(baseline.mean, exact, baseline.mean + max(values), decimals=decimals):
-            of = "runs and strays" if baseline.strays else "runs"
-            yield (
-                f"the mean {baseline.mean!r} does not follow from its runs: the mean of "
-                f"{len(values)} {of} is {significant(exact)}"
-            )
-    # The ratio was taken of a number of the same session.
-    if whole is None or baseline.over is None or not _is_one_session(whole, baseline):
-        return
-    exact = whole.accepted / baseline.over
-    if not follows(baseline.accepted, exact, 3 * exact, decimals=decimals):
-        yield (
-            f"the number {baseline.accepted!r} does not follow from what it is a ratio of: "
-            f"{whole.metric} {whole.accepted:g} over {baseline.over:g} is {significant(exact)}"
-        )
-
-
-def _edited(baseline: Baseline) -> str:
-    """Say that a number was edited: recorded ones add up."""
-    source = baseline.acceptance
-    if source is None or source.by is None:
-        return ""
-    return f"; it was edited since {source.by} accepted it on {source.at[:10]}"
-
-
-def _is_one_session(one: Baseline, other: Baseline) -> bool:
-    return (one.acceptance and one.acceptance.at) == (other.acceptance and other.acceptance.at)
-
-
-def _dates(baseline: Baseline) -> Iterator[str]:
-    accepted = baseline.acceptance
-    times = [("the accepted number", accepted.at)] if accepted else []
-    times += [("a session", session.at) for session in baseline.sessions]
-    for (earlier, before), (later, after) in pairwise(times):
-        if parse_time(before) > parse_time(after):
-            yield f"{later} of {after} follows {earlier} of {before}; put the oldest first"

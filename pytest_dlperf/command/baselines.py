@@ -23,6 +23,7 @@ from pytest_dlperf.config.cluster import CLUSTER_FILE, Cluster
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.gate.accepting import needed_tolerance
 from pytest_dlperf.gate.noise import is_noise_free
+from pytest_dlperf.gate.rule import Rule
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.case import Case
@@ -118,7 +119,7 @@ def _cells(case_id: str, one: Baseline, suite: Suite, case: Case | None) -> tupl
     if case is None or metric is None:
         return (*accepted, *[numbers.ABSENT] * (len(_HEADINGS) - len(accepted)))
     terms = suite.terms(case, metric)
-    rule = terms.rule(metric, one)
+    rule = Rule(metric, one, terms)
     noise = rule.noise.deviation if rule.noise else None
     if is_noise_free(one.rolling):
         noise = 0.0

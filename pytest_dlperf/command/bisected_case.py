@@ -32,7 +32,6 @@ from pytest_dlperf.model.commits import SUITE
 from pytest_dlperf.model.differences import compared
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.metric import MEMBER, Metric
 from pytest_dlperf.plugin.suite import Suite, load_suite
 
@@ -114,12 +113,9 @@ class BisectedCase(Struct, frozen=True, kw_only=True):
         with History.read_if_there(self.suite.settings.history_file, busy_s=10) as history:
             if history is None:
                 return None
-            for point in reversed(points_of(history, self.series, until=math.inf)):
-                known = _known(history, point)
-                commits = known.taken_on.commits.values()
-                if point.verdict_word != Verdict.PASS and commit in commits:
-                    return known
-        return None
+            points = points_of(history, self.series, until=math.inf)[-_SESSIONS:]
+            bad = [_known(history, one) for one in points if one.verdict_word != Verdict.PASS]
+        return next((it for it in reversed(bad) if commit in it.taken_on.commits.values()), None)
 
 
 def _known(history: History, point: Point) -> KnownSession:

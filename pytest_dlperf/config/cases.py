@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from pytest_dlperf.config.parts import many
 from pytest_dlperf.config.system_file import NO_REFERENCE, Entry, Flops, SystemFile
 from pytest_dlperf.files.mistakes import KeyPath
 from pytest_dlperf.files.yamlfile import YamlFile
 from pytest_dlperf.model.case import Case, Topology
+from pytest_dlperf.model.keys import many
 from pytest_dlperf.model.work import ONE_DEVICE, Layout, Work, counts_tokens
 
 _BATCHES: Final = ("batch_per_device", "batch_per_replica", "global_batch")

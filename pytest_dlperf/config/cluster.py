@@ -16,12 +16,12 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from pytest_dlperf.config.options import LOCAL_CLUSTER
-from pytest_dlperf.config.parts import Part, Precision, Scalar, SomeOf, Text, doc
 from pytest_dlperf.config.settings import Setting, Vars, settings_of
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import YamlFile, load
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.keys import Part, Precision, Scalar, SomeOf, Text, doc
 from pytest_dlperf.model.measurement import MACHINE_FACTS, Estimator
 
 CLUSTER_FILE: Final = "cluster.yaml"

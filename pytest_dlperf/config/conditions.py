@@ -6,8 +6,8 @@ import sys
 from functools import cache
 from typing import Annotated, Final
 
-from pytest_dlperf.config.parts import OneOrMore, Part, Precision, Scalar, Text, doc, many, text
 from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.keys import OneOrMore, Part, Precision, Scalar, Text, doc, many, text
 from pytest_dlperf.model.work import WAYS
 
 Count = Annotated[

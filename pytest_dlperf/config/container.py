@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from pytest_dlperf.config.parts import Arguments, Part, Scalar, doc
+from pytest_dlperf.model.keys import Arguments, Part, Scalar, doc
 
 _MOUNT = r"^/[^:,]*(:/[^:,]*)?(:ro|:rw)?$"
 _MountText = Annotated[

@@ -11,7 +11,8 @@ from msgspec import Meta, field
 
 from pytest_dlperf.config.conditions import Choice, Condition
 from pytest_dlperf.config.container import Container
-from pytest_dlperf.config.parts import (
+from pytest_dlperf.config.settings import SlurmKeys
+from pytest_dlperf.model.keys import (
     Arguments,
     Expression,
     Name,
@@ -23,7 +24,6 @@ from pytest_dlperf.config.parts import (
     VariableName,
     doc,
 )
-from pytest_dlperf.config.settings import SlurmKeys
 
 
 class Devices(StrEnum):

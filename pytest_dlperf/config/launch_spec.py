@@ -16,7 +16,6 @@ from msgspec.structs import asdict, replace
 
 from pytest_dlperf.config.conditions import ALWAYS, Condition
 from pytest_dlperf.config.launch_keys import STARTS, ConditionalArguments, Launch
-from pytest_dlperf.config.parts import Arguments
 from pytest_dlperf.config.settings import (
     ALL_SYSTEMS,
     CONTAINER,
@@ -37,6 +36,7 @@ from pytest_dlperf.config.template import (
 from pytest_dlperf.files.mistakes import KeyPath, nearest
 from pytest_dlperf.files.yamlfile import YamlFile
 from pytest_dlperf.model.case import Case
+from pytest_dlperf.model.keys import Arguments
 
 _RESERVED: Final = {
     *FIELDS,

@@ -16,9 +16,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.config.container import Container
-from pytest_dlperf.config.parts import Arguments, Part, Scalar, VariableName, doc, words
 from pytest_dlperf.files.mistakes import mistakes_of
 from pytest_dlperf.files.yamlfile import Diagnostic, YamlFile, dotted
+from pytest_dlperf.model.keys import Arguments, Part, Scalar, VariableName, doc, words
 
 ALL_SYSTEMS: Final = "*"
 ENVIRONMENT: Final = "env"

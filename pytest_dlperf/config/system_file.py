@@ -7,7 +7,9 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from pytest_dlperf.config.launch_keys import Launch
-from pytest_dlperf.config.parts import (
+from pytest_dlperf.formats.declared import Over
+from pytest_dlperf.formats.log_format import Ranks, WhichNode
+from pytest_dlperf.model.keys import (
     TOPOLOGY,
     Expression,
     Line,
@@ -25,8 +27,6 @@ from pytest_dlperf.config.parts import (
     doc,
     text,
 )
-from pytest_dlperf.formats.declared import Over
-from pytest_dlperf.formats.log_format import Ranks, WhichNode
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.model.metric import Better, Sanity, Statistic
 from pytest_dlperf.model.work import TIMING_GROUPS, Covers, Layout, RateScope, StepsIn

@@ -16,8 +16,8 @@ from pytest_dlperf.culprit.search import Found, Levels, Search, Seen, as_part, l
 from pytest_dlperf.culprit.trial import AbortedError, Trial, Trials
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.errors import DlperfError
+from pytest_dlperf.model.measurement import Fingerprint
 from pytest_dlperf.model.metric import Better, Metric
 from pytest_dlperf.model.statistics import median
 

@@ -14,13 +14,13 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
+from pytest_dlperf.model.keys import SCALAR
+
 KeyPath = tuple[str | int, ...]
 """Keys, and numbers of elements."""
 Rule = dict[str, Any]
 """A JSON Schema, or a part of one."""
 
-SCALAR: Final = "scalar"
-"""The format of text that an editor may take for a number, or for true and false."""
 _SCALAR_TYPES: Final = ["string", "number", "boolean"]
 _MAX_SHOWN: Final = 80
 """Characters of a value, or a key, in a message."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.rule import Rule
-from pytest_dlperf.gate.terms import Terms, why_unusable
+from pytest_dlperf.gate.terms import Terms
 from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.measurement import Measurement
 from pytest_dlperf.model.metric import Metric
@@ -24,9 +24,7 @@ class MeasuredCase(Struct, frozen=True):
     def why_incomparable(self, metric: Metric) -> str | None:
         """Return why a metric and its baseline cannot be compared; ``None`` if they can."""
         baseline = self.baselines.get(metric.name)
-        if baseline is None:
-            return None
-        return baseline.why_incomparable(metric, self.measurement) or why_unusable(baseline)
+        return None if baseline is None else baseline.why_incomparable(metric, self.measurement)
 
 
 class GateInput(Struct, frozen=True):
@@ -73,7 +71,7 @@ class GateInput(Struct, frozen=True):
         if self.baseline is None or self.reference is not None:
             return None
         available = self.case.measurement.available_runs
-        return self.terms.rule(self.metric, self.baseline, available=available)
+        return Rule(self.metric, self.baseline, self.terms, available=available)
 
     @property
     def min_loss_percent(self) -> float:

@@ -19,16 +19,19 @@ Numbers are logarithms, turned so that less is worse; a loss is a difference of 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Final, Literal, NamedTuple, final, overload
+from typing import Final, NamedTuple, final
+
+from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import MIN_NOISE, is_noise_free, pooled_noise, t_quantile
+from pytest_dlperf.gate.terms import Terms
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.baseline import Baseline, Loss, PooledNoise
 from pytest_dlperf.model.judgement import Decision, Verdict
-from pytest_dlperf.model.metric import Better
+from pytest_dlperf.model.metric import Better, Metric
 
 LOOKS: Final = (3, 4, 5, 7, 9)
 """Runs after which a session may end."""
@@ -106,33 +109,16 @@ class _Error(NamedTuple):
 class Rule:
     """Judges one metric: is asked after each run, and decides at the end."""
 
-    def __init__(  # noqa: PLR0913 - all that a verdict rests on, by name
-        self,
-        baseline: Baseline,
-        *,
-        tolerance_percent: float,
-        min_loss_percent: float,
-        min_confirmed_percent: float,
-        repeats: int | None = None,
-        available: int | None = None,
-        members: int = 1,
-        has_control: bool = False,
+    def __init__(
+        self, metric: Metric, baseline: Baseline, terms: Terms, *, available: int | None = None
     ) -> None:
-        """Take all that it needs from the baseline.
-
-        The smallest loss that counts is another where a control arm confirms it.
-        ``repeats`` is the number of runs that the user fixed, ``available`` how many can be had. Of
-        ``members`` that are judged together, all share the probability of a false alarm. Where a
-        control arm follows an alarm, differences between sessions do not prevent one.
-        """
-        self.baseline = baseline
+        """Take all that it needs from the baseline; ``available`` is how many runs can be had."""
+        self.metric, self.baseline, self.terms = metric, baseline, terms
         self.better = baseline.better
-        self.members, self.has_control = members, has_control
-        wanted = repeats or LAST_LOOK
+        wanted = terms.repeats or LAST_LOOK
         self.at_most = wanted if available is None else max(min(wanted, available), 1)
-        self.is_fixed = repeats is not None
-        self.tolerance = self._as_loss(tolerance_percent)
-        self._floors = tuple(map(self._as_loss, (min_loss_percent, min_confirmed_percent)))
+        self.tolerance = self._as_loss(terms.tolerance_of(baseline))
+        self._floor = self._as_loss(terms.min_loss_of(metric, baseline))
         sessions = baseline.rolling
         self.noise = _combined(pooled_noise(sessions), baseline.spread.noise)
         ends = [self._near(self._logs(runs)) for runs in sessions]
@@ -158,36 +144,21 @@ class Rule:
     @property
     def min_detectable_percent(self) -> float | None:
         """The loss that a usual night finds nine times out of ten; ``None`` if it is unknown."""
-        return self._detectable(self.at_most, self.noise, has_control=self.has_control)
+        return self.detectable(self.at_most, self.noise)
 
     def is_enough(self, values: Sequence[float]) -> bool:
         """Whether it decides by the runs so far, in their order."""
         count = len(values)
         if count >= self.at_most:
             return True
-        is_look = count in LOOKS and not self.is_fixed
+        is_look = count in LOOKS and self.terms.repeats is None
         return is_look and self._verdict(values, self._tonight(values), is_last=False) is not None
 
     def decide(self, values: Sequence[float]) -> Decision:
-        """Decide by all runs.
-
-        Raises:
-            ValueError: There are no runs.
-        """
-        if not values:
-            raise ValueError("there are no runs")
+        """Decide by all runs, of which there are some."""
         tonight = self._tonight(values)
-        return self._decision(self._verdict(values, tonight, is_last=True), tonight, values)
-
-    @overload
-    def _verdict(
-        self, values: Sequence[float], tonight: _Tonight, *, is_last: Literal[True]
-    ) -> Verdict: ...
-
-    @overload
-    def _verdict(
-        self, values: Sequence[float], tonight: _Tonight, *, is_last: Literal[False]
-    ) -> Verdict | None: ...
+        verdict = self._verdict(values, tonight, is_last=True) or Verdict.PASS
+        return self._decision(verdict, tonight, values)
 
     def _verdict(
         self, values: Sequence[float], tonight: _Tonight, *, is_last: bool
@@ -205,6 +176,8 @@ class Rule:
             return Verdict.REGRESSED if tonight.is_clear else Verdict.INCONCLUSIVE
         if _exceeds(-loss, factor * limit) and may_change and tonight.is_clear:
             return Verdict.IMPROVED
+        if is_last and drift > self.tolerance and self._is_blind(tonight.noise):
+            return Verdict.INCONCLUSIVE
         usual = self._limit(self.at_most, tonight.noise)
         is_near = abs(loss) <= _PASSING * usual and drift <= _PASSING_DRIFT * allowed
         return Verdict.PASS if is_last or is_near else None
@@ -233,9 +206,6 @@ class Rule:
     def _logs(self, values: Sequence[float]) -> list[float]:
         return [self._log(value) for value in values]
 
-    def _number(self, level: float) -> float:
-        return math.exp(self.better.sign * level)
-
     def _as_loss(self, percent: float) -> float:
         if self.better is Better.LOWER:
             return math.log1p(percent / 100)
@@ -249,7 +219,10 @@ class Rule:
     def _spread(self) -> tuple[float, int]:
         """Return the variance between sessions, and its degrees of freedom."""
         # What does not differ from run to run hardly differs between sessions.
-        allowed = self._floors[0] if is_noise_free(self.baseline.rolling) else self.tolerance
+        allowed = self.tolerance
+        if is_noise_free(self.baseline.rolling):
+            usual = self.terms.min_loss_of(self.metric, self.baseline, has_control=False)
+            allowed = self._as_loss(usual)
         prior = _PRIOR_SESSIONS * (_PRIOR_SHARE * min(allowed, 1.0)) ** 2
         found = self.baseline.spread.losses
         if not found:
@@ -275,83 +248,61 @@ class Rule:
         logs = self._logs(values)
         known = self.noise or pooled_noise([values])
         near = self._near(logs, known.deviation if known else None)
-        level = math.fsum(near) / len(near)
         far = tuple(value for value, log in zip(values, logs, strict=True) if log not in near)
-        dof = len(near) - 1
+        level, dof = math.fsum(near) / len(near), len(near) - 1
         square = math.fsum((value - level) ** 2 for value in near)
-        own = math.sqrt(square / dof) if dof else 0.0
-        is_noisy = (
-            self.noise is not None
-            and len(near) >= _MIN_RUNS_FOR_OWN_NOISE
-            and own > self._max_own_noise
-        )
-        noise = known
+        own = PooledNoise(deviation=math.sqrt(square / dof) if dof else 0.0, dof=dof)
+        is_noisy = len(near) >= _MIN_RUNS_FOR_OWN_NOISE and own.deviation > self._max_own_noise
         if is_noisy:
-            noise = PooledNoise(deviation=own, dof=dof)
+            known = own
         elif self.noise is not None and dof:
-            tonight = PooledNoise(deviation=own, dof=dof)
-            noise = _combined(self.noise, tonight)
-        return _Tonight(level, tuple(near), far, noise, is_noisy)
+            known = _combined(self.noise, own)
+        return _Tonight(level, tuple(near), far, known, is_noisy)
 
-    def _error(
-        self,
-        count: int,
-        noise: PooledNoise,
-        *,
-        since_accepted: bool,
-        has_control: bool | None = None,
-    ) -> _Error:
+    def _error(self, count: int, noise: PooledNoise, *, since_accepted: bool) -> _Error:
         by_level = _MEDIAN / 5 if since_accepted else self._by_level
         others = 1.0 if since_accepted else 1 / self.sessions
         within = noise.deviation**2 * (1 / count + by_level)
-        ignored = self.has_control if has_control is None else has_control
-        between = 0.0 if ignored else self._between * (1 + others)
+        between = 0.0 if self.terms.has_control else self._between * (1 + others)
         total = within + between
         dof = total**2 / (within**2 / noise.dof + between**2 / self._between_dof)
         return _Error(within, noise.dof, total, min(int(dof), _MAX_DOF))
 
     def _limit(
-        self,
-        count: int,
-        noise: PooledNoise | None,
-        *,
-        since_accepted: bool = False,
-        has_control: bool | None = None,
+        self, count: int, noise: PooledNoise | None, *, since_accepted: bool = False
     ) -> float:
         """Return the largest loss that passes."""
         since_accepted = since_accepted or not self.sessions
-        ignored = self.has_control if has_control is None else has_control
-        least = self.tolerance if since_accepted else self._floors[ignored]
+        least = self.tolerance if since_accepted else self._floor
         if noise is None:
             return max(least, self.tolerance)
-        error = self._error(count, noise, since_accepted=since_accepted, has_control=has_control)
-        sessions = _errors(_ALPHA, self.members, error.dof) * math.sqrt(error.total)
-        if not since_accepted and self.members == 1:
+        members = self.terms.members
+        error = self._error(count, noise, since_accepted=since_accepted)
+        sessions = _errors(_ALPHA, members, error.dof) * math.sqrt(error.total)
+        if not since_accepted and members == 1:
             sessions = min(sessions, self._worst + least)
-        runs = _errors(_ALPHA_RUNS, self.members, error.runs_dof) * math.sqrt(error.runs)
+        runs = _errors(_ALPHA_RUNS, members, error.runs_dof) * math.sqrt(error.runs)
         return max(least, runs, sessions)
 
-    def _detectable(
-        self, count: int, noise: PooledNoise | None, *, has_control: bool
-    ) -> float | None:
+    def detectable(self, count: int, noise: PooledNoise | None) -> float | None:
+        """Return the smallest loss that so many runs find nine times out of ten, in percent."""
         if noise is None:
             return None
-        limit = self._limit(count, noise, has_control=has_control)
-        error = self._error(count, noise, since_accepted=not self.sessions, has_control=has_control)
-        loss = limit + t_quantile(_QUANTILE_90, error.dof) * math.sqrt(error.total)
-        percent = self._percent(loss)
+        error = self._error(count, noise, since_accepted=not self.sessions)
+        found = t_quantile(_QUANTILE_90, error.dof) * math.sqrt(error.total)
+        percent = self._percent(self._limit(count, noise) + found)
         is_blind = self.better is Better.HIGHER and percent > _BLIND_PERCENT
         return _ALL_PERCENT if is_blind else percent
 
+    def _is_blind(self, noise: PooledNoise | None) -> bool:
+        """Whether no loss would be found among so noisy runs."""
+        sees = self.detectable(self.at_most, noise)
+        return self.better is Better.HIGHER and sees == _ALL_PERCENT
+
     # ------------------------------------------------------------------------- decision
 
-    def _decision(
-        self,
-        verdict: Verdict,
-        tonight: _Tonight,
-        values: Sequence[float],
-    ) -> Decision:
-        count, noise = len(values), tonight.noise
+    def _decision(self, verdict: Verdict, tonight: _Tonight, values: Sequence[float]) -> Decision:
+        count, noise, sign = len(values), tonight.noise, self.better.sign
         is_lost = _exceeds(self.level - tonight.level, self._limit(count, noise))
         is_drift = verdict is Verdict.REGRESSED and not is_lost and self.sessions > 0
         since_accepted = is_drift or not self.sessions
@@ -362,81 +313,78 @@ class Rule:
         if noise is not None:
             error = self._error(count, noise, since_accepted=since_accepted)
             half = t_quantile(_QUANTILE_97_5, error.dof) * math.sqrt(error.total)
-            sign = self.better.sign
-            ends = sorted(100 * math.expm1(-sign * end) for end in (loss - half, loss + half))
-            interval = ends[0], ends[1]
+            low, high = sorted(100 * math.expm1(-sign * end) for end in (loss - half, loss + half))
+            interval = low, high
         whole = max(count, self.at_most) if verdict is Verdict.PASS else count
         if verdict is Verdict.PASS and not tonight.is_clear:
             noise = pooled_noise([values]) or noise
-        sees = self._detectable(whole, noise, has_control=self.has_control)
+        sees = self.detectable(whole, noise)
         controlled = None
-        if sees is not None and not self.has_control:
-            with_control = self._detectable(whole, noise, has_control=True)
-            is_worth_it = with_control is not None and sees >= _WORTH_A_CONTROL * with_control
-            controlled = with_control if is_worth_it else None
+        if sees is not None and not self.terms.has_control:
+            terms = replace(self.terms, has_control=True)
+            controlled = Rule(self.metric, self.baseline, terms).detectable(whole, noise)
+            if controlled is not None and sees < _WORTH_A_CONTROL * controlled:
+                controlled = None
+        reason = None
+        if is_drift:
+            reason = self._drift(loss, limit)
+        elif verdict is Verdict.INCONCLUSIVE and tonight.is_clear:
+            reason = (
+                f"it lies {numbers.percent(self._percent(self.accepted - tonight.level))} below "
+                "the accepted number, and runs differ so much that no loss can be told from "
+                "chance; look at the hosts, and measure the case again when they are quiet"
+            )
+        elif verdict is Verdict.INCONCLUSIVE:
+            reason = (
+                f"{len(tonight.accidents)} of {numbers.counted(count, 'run')} lie far from the "
+                "others, too many to call the rest worse; look at the hosts, and measure the case "
+                "again when they are quiet"
+            )
         return Decision(
             verdict=verdict,
-            reference=(self.baseline.accepted if held == self.accepted else self._number(held)),
-            difference_percent=100 * math.expm1(-self.better.sign * loss),
+            reference=self.baseline.accepted if held == self.accepted else math.exp(sign * held),
+            difference_percent=100 * math.expm1(-sign * loss),
             tolerance_percent=self._percent(limit),
             interval_percent=interval,
             min_detectable_percent=sees,
             controlled_percent=controlled,
-            reason=(
-                self._drift(loss, limit) if is_drift else self._unclear(verdict, tonight, count)
-            ),
-            notes=tuple(self._notes(tonight, values, noise, sees)),
-        )
-
-    def _unclear(self, verdict: Verdict, tonight: _Tonight, count: int) -> str | None:
-        if verdict is not Verdict.INCONCLUSIVE:
-            return None
-        return (
-            f"{len(tonight.accidents)} of {numbers.counted(count, 'run')} lie far from the others, "
-            "too many to call the rest worse; look at the hosts, and measure the case again when "
-            "they are quiet"
+            reason=reason,
+            notes=tuple(self._notes(tonight, count, noise, sees)),
         )
 
     def _drift(self, loss: float, limit: float) -> str:
         baseline = self.baseline
         since = f" {baseline.acceptance.at}" if baseline.acceptance else ""
         where = "below" if self.better is Better.HIGHER else "above"
-        passed = numbers.counted(self.sessions, "session")
         return (
-            f"drift: the last {passed} passed, but tonight lies "
+            f"drift: the last {numbers.counted(self.sessions, 'session')} passed, but tonight lies "
             f"{numbers.percent(self._percent(loss))} {where} the {baseline.metric} "
             f"accepted{since}, {numbers.quantity(baseline.accepted, baseline.unit)}; allowed are "
             f"{numbers.percent(self._percent(limit))}"
         )
 
     def _notes(
-        self,
-        tonight: _Tonight,
-        values: Sequence[float],
-        noise: PooledNoise | None,
-        sees: float | None,
-    ) -> list[str]:
+        self, tonight: _Tonight, count: int, noise: PooledNoise | None, sees: float | None
+    ) -> Iterator[str]:
         """Note the runs that do not count, and that tonight sees less than usual."""
-        notes = []
         if tonight.accidents:
             shown = ", ".join(map(numbers.number, tonight.accidents))
-            runs = numbers.counted(len(values), "run")
-            notes.append(f"{len(tonight.accidents)} of {runs} do not count: {shown}")
+            runs = numbers.counted(count, "run")
+            yield f"{len(tonight.accidents)} of {runs} do not count: {shown}"
         if noise is None or sees is None:
-            return notes
+            return
         is_blind = self.better is Better.HIGHER and sees >= _ALL_PERCENT
         found = "no loss" if is_blind else f"losses from {numbers.percent(sees)} on"
         differ = f"runs differ by {numbers.variation(noise.deviation)} tonight"
         usual = self.min_detectable_percent
         if usual is not None and self.noise is not None and sees >= _MUCH_LESS * usual:
             before = numbers.variation(self.noise.deviation)
-            notes.append(
+            yield (
                 f"{differ}, {before} in the baseline: the gate sees {found} instead of "
                 f"{numbers.percent(usual)}"
             )
         elif is_blind:
-            notes.append(f"{differ}: the gate sees {found}")
-        return notes
+            yield f"{differ}: the gate sees {found}"
 
 
 def _exceeds(loss: float, limit: float) -> bool:

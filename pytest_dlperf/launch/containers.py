@@ -14,9 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.config.container import Container, Runtime
-from pytest_dlperf.config.parts import words
 from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.keys import words
 from pytest_dlperf.node import processes
 from pytest_dlperf.node.containers import OWNER, UNIQUE, USER_NAMESPACE
 

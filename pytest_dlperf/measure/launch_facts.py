@@ -14,12 +14,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.config.parts import words
 from pytest_dlperf.files.masking import Digests, hide, hide_variables, hide_words
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Engine
 from pytest_dlperf.launch.plan import example_nodes, run_dir
 from pytest_dlperf.measure.case_launch import CaseLaunch
+from pytest_dlperf.model.keys import words
 from pytest_dlperf.model.measurement import LaunchFacts
 
 _PYTHON: Final = "{python}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from pytest_dlperf.model.case import SINGLE_DEVICE
+from pytest_dlperf.model.keys import Percent, Scalar, SomeOf, Text, TopologyText, doc
 from pytest_dlperf.model.measurement import (
     MACHINE_FACTS,
     Estimator,
@@ -24,28 +25,34 @@ SPREAD_SESSIONS: Final = 30
 """How many of the last losses show how sessions differ."""
 
 
-class AcceptedSession(Struct, frozen=True, kw_only=True):
-    """The runs of a later session that passed and was added to the baseline.
-
-    ``at`` is when it began, ISO 8601 with its zone; ``runs`` are the metric's numbers in the order
-    of the runs.
-    """
-
-    at: str
-    runs: tuple[float, ...]
-
-
-class PooledNoise(Struct, frozen=True, kw_only=True):
-    """The relative standard deviation between runs of one session, and how well it is known.
-
-    ``dof`` are its degrees of freedom.
-    """
-
-    deviation: float
-    dof: int
+Number = Annotated[float, Meta(gt=0, le=1e300, title="a finite number above 0")]
+RunNumber = Annotated[int, Meta(ge=1, title="a run number")]
+Runs = Mapping[RunNumber, Number]
+Time = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
+        r"(\.[0-9]{3}|\.[0-9]{6})?(Z|[+-][0-9]{2}:[0-9]{2})$",
+        title="a time with its zone, such as 2026-11-21T03:00:00+00:00",
+    ),
+]
 
 
-class Loss(Struct, frozen=True):
+class AcceptedSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A later session that passed and was added to the baseline."""
+
+    at: Annotated[Time, doc("When the session began.")]
+    runs: Annotated[SomeOf[Number], doc("The runs' numbers in their order, in the metric's unit.")]
+
+
+class PooledNoise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Noise between the runs of a session."""
+
+    deviation: Annotated[Number, doc("The relative standard deviation.")]
+    dof: Annotated[RunNumber, doc("Its degrees of freedom.")]
+
+
+class Loss(Struct, frozen=True, array_like=True):
     """By how much a session was worse than those before it, and its standard error by its runs.
 
     Both in hundredths of a logarithm; negative: better.
@@ -55,67 +62,103 @@ class Loss(Struct, frozen=True):
     error: float
 
 
-class Spread(Struct, frozen=True, kw_only=True):
+class Spread(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How sessions differ from each other, as far as earlier ones have shown it."""
 
-    losses: tuple[Loss, ...] = ()
-    """Of the last sessions, thirty at most, the oldest first."""
-    changed: Loss | None = None
-    """Of the first of the sessions that were worse, or better, since the last that passed."""
-    noise: PooledNoise | None = None
-    """The noise between runs before the number was accepted."""
+    losses: Annotated[
+        tuple[Loss, ...],
+        doc(
+            "By how much each session was worse than those before it, in percent, and the standard "
+            "error of that by its runs: the last thirty, the oldest first."
+        ),
+    ] = ()
+    changed: Annotated[
+        Loss | None,
+        doc("The same of the first session that was worse, or better, since the last that passed."),
+    ] = None
+    noise: Annotated[
+        PooledNoise | None, doc("The noise between runs before the number was accepted.")
+    ] = None
 
 
-class Acceptance(Struct, frozen=True, kw_only=True):
+class Acceptance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where an accepted number comes from."""
 
-    at: str
-    """When its session began, ISO 8601 with its zone."""
-    by: str | None = None
-    """Who accepted it: the CI's actor, or Git's identity."""
-    commit: str | None = None
-    """The commit of the folder the suite lies in."""
-    reason: str | None = None
-    """Why it was accepted."""
-    hosts: tuple[str, ...] = ()
-    """Names of the hosts, node 0 first."""
-    software: Mapping[str, str] = {}
-    """Versions by name."""
-    commits: Mapping[str, str] = {}
-    """Commits of the trainer's checkouts, by folder."""
-    launch: LaunchFacts | None = None
-    """How it was launched, where that is known."""
+    at: Annotated[Time, doc("When the session began.")]
+    by: Annotated[Scalar | None, doc("Who accepted it: the CI's actor, or Git's identity.")] = None
+    commit: Annotated[Scalar | None, doc("Commit of the folder that the suite lay in.")] = None
+    reason: Annotated[Scalar | None, doc("Why it was accepted (--dlperf-reason).")] = None
+    hosts: Annotated[tuple[Scalar, ...], doc("Where it was measured, node 0 first.")] = ()
+    software: Annotated[Mapping[str, Scalar], doc("Versions by name.")] = {}
+    commits: Annotated[
+        Mapping[str, Scalar], doc("Commits of the checkouts that the trainer ran from, by folder.")
+    ] = {}
+    launch: Annotated[LaunchFacts | None, doc("How it was launched, secrets masked.")] = None
 
 
-class Baseline(Struct, frozen=True, kw_only=True):
-    """What is accepted of one metric of one case.
+class SharedKeys(Struct, frozen=True, kw_only=True):
+    """What an entry of a file says for its metrics, or a metric for itself."""
 
-    ``accepted``, the number that a person agreed to, is the median of ``runs`` (and ``strays``) in
-    ``unit``. ``runs`` are the runs' numbers by run number as far as they are known, ``strays``
-    those that went into the published median but are no runs of this case. ``over`` is the number
-    that a ratio was taken over, ``reference`` the topology that had it (1n1g where nothing says
-    another). ``sessions`` are those added since. ``machine`` is what it was
-    measured on, with the keys of ``Fingerprint.machine``. ``place`` is the file and line.
-    """
+    acceptance: Annotated[Acceptance | None, doc("Where the number comes from.")] = None
+    machine: Annotated[
+        Mapping[str, Scalar],
+        doc("What the number was measured on: facts as under 'machine' in cluster.yaml."),
+    ] = {}
+
+
+class BaselineKeys(SharedKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a file says of a metric's baseline."""
+
+    accepted: Annotated[
+        Number,
+        doc(
+            "The number that a person agreed to: the median of the runs (and strays), in its unit."
+        ),
+    ]
+    mean: Annotated[Number | None, doc("Mean of the runs (and strays), for the reader.")] = None
+    over: Annotated[
+        Number | None,
+        doc("What a ratio was taken over: the reference topology's number."),
+    ] = None
+    reference: Annotated[TopologyText, doc("The topology that a ratio was taken over.")] = str(
+        SINGLE_DEVICE
+    )
+    runs: Annotated[Runs, doc("The runs that the number rests on, by run number.")] = {}
+    strays: Annotated[
+        Runs, doc("Numbers in the published median that are not runs of this case.")
+    ] = {}
+    # Deleting them by hand leaves an empty list.
+    sessions: Annotated[
+        tuple[AcceptedSession, ...] | None,
+        doc(
+            "Later sessions that passed and were added by --dlperf-extend-baselines: twelve at "
+            "most, the oldest first, one on each line."
+        ),
+    ] = ()
+    spread: Annotated[
+        Spread | None, doc("How sessions differ: written as they join, read by the gate.")
+    ] = None
+    tolerance_percent: Annotated[
+        Percent | None,
+        doc(
+            "By how much the case may be worse than the number, where that is not the metric's "
+            "own tolerance."
+        ),
+    ] = None
+    note: Annotated[Text | None, doc("What a reader of the number should know.")] = None
+
+
+class Baseline(BaselineKeys, frozen=True, kw_only=True):
+    """What is accepted of one metric of one case."""
 
     metric: str
     unit: str
     better: Better
     estimator: Estimator
-    accepted: float
-    tolerance_percent: float | None = None
-    mean: float | None = None
-    runs: Mapping[int, float] = {}
-    strays: Mapping[int, float] = {}
-    over: float | None = None
-    reference: str = str(SINGLE_DEVICE)
-    note: str | None = None
-    place: str = ""
     sessions: tuple[AcceptedSession, ...] = ()
     spread: Spread = Spread()
-    acceptance: Acceptance | None = None
-    """Where the number comes from; ``None`` where that was not recorded."""
-    machine: Mapping[str, str] = {}
+    place: str = ""
+    """File and line."""
 
     @property
     def rolling(self) -> tuple[tuple[float, ...], ...]:

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.commits import Checkout
+from pytest_dlperf.model.keys import Scalar, doc
 from pytest_dlperf.model.metric import MEMBER, SPEEDUP, THROUGHPUT, Metric
 
 
@@ -106,16 +107,18 @@ class LaunchFacts(Struct, frozen=True, kw_only=True):
     facts of two sessions differ only where the launch was changed.
     """
 
-    launcher: str
-    """Name of the launcher or queue."""
-    arguments: tuple[str, ...]
-    """The command line."""
-    environment: Mapping[str, str] = {}
-    """Variables that the launch sets."""
-    working_directory: str | None = None
-    """Where it starts; ``None`` for the launcher's own."""
-    options: Mapping[str, str] = {}
-    """What the launcher, the queue or the container was told beside the command, by name."""
+    launcher: Annotated[Scalar, doc("Name of the launcher or queue.")]
+    arguments: Annotated[
+        tuple[Scalar, ...],
+        doc("The command line of node 0; {names} stand for what each run has of its own."),
+    ]
+    environment: Annotated[Mapping[str, Scalar], doc("Variables that the launch set.")] = {}
+    working_directory: Annotated[
+        Scalar | None, doc("Where the command started; default: the launcher's own.")
+    ] = None
+    options: Annotated[
+        Mapping[str, Scalar], doc("Options of the launcher, the queue or the container, by name.")
+    ] = {}
 
 
 class Fingerprint(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from pytest_dlperf.baselines.accepting import Refusal, changes_of
-from pytest_dlperf.baselines.reading import significant
 from pytest_dlperf.baselines.recording import Change, ChangeKind, record
 from pytest_dlperf.files.ci import ci_run_page
 from pytest_dlperf.files.environment import describe_actor, describe_environment
@@ -172,7 +171,7 @@ def _systems_not_run(results: Iterable[CaseResult], file: Path) -> Iterator[Note
 def _change_baselines(
     suite: Suite, results: Sequence[CaseResult], started: str, commit: str | None
 ) -> tuple[list[Note], list[BaselineChange]]:
-    """Write what the session accepts, one file after the other; say what, and what was refused."""
+    """Write what the session accepts; say what, and what was refused."""
     settings = suite.settings
     accepts = settings.create_baselines or settings.update_baselines
     provenance = Acceptance(
@@ -182,33 +181,24 @@ def _change_baselines(
         reason=settings.reason,
     )
     notes: list[Note] = []
-    by_system: dict[str, list[Change]] = {}
+    changes: list[Change] = []
     for outcome in changes_of(results, suite.baselines, suite.terms, settings, provenance):
         if isinstance(outcome, Refusal):
             notes.append(_refused(outcome.case, outcome.metric, outcome.why, is_bad=outcome.is_bad))
         else:
-            by_system.setdefault(outcome.case.system, []).append(outcome)
-    source = _source(suite)
-    accepted: list[BaselineChange] = []
-    for name, changes in by_system.items():
-        file = suite.cluster.directory / f"{name}.yaml"
-        try:
-            recorded = record(suite.cluster, name, changes, provenance=source)
-        except (YamlError, LockError, OSError) as error:
-            notes.append(Note(f"no baseline was recorded in {file}: {error}", is_bad=True))
-            continue
-        notes += [
-            _refused(change.case, change.metric.name, why) for change, why in recorded.refused
-        ]
-        notes += _counted(file, recorded.done)
-        accepted += (
-            _accepted(change, significant(change.number))
-            for change in recorded.done
-            if change.number is not None
-        )
-    if settings.update_baselines and not (by_system or notes):
+            changes.append(outcome)
+    folder = suite.cluster.directory
+    try:
+        recorded = record(suite.cluster, changes, provenance=_source(suite))
+    except (YamlError, LockError, OSError) as error:
+        notes.append(Note(f"no baseline was recorded in {folder}: {error}", is_bad=True))
+        return notes, []
+    notes += [_refused(change.case, change.metric.name, why) for change, why in recorded.refused]
+    notes += _counted(folder, recorded.done)
+    refused = any(one.refused for result in results for one in result.judgements.values())
+    if settings.update_baselines and not (changes or notes or refused):
         notes.append(Note("no baseline was changed: there was no number to accept"))
-    return notes, accepted
+    return notes, [_accepted(change) for change in recorded.done if change.is_accepted]
 
 
 def _as_written(result: CaseResult, changes: Iterable[BaselineChange]) -> CaseResult:
@@ -226,23 +216,24 @@ def _refused(case: Case, metric: str | None, why: str, *, is_bad: bool = True) -
     return Note(f"the {what} of {case.id} stays as it is: {why}", is_bad=is_bad)
 
 
-def _counted(file: Path, done: Sequence[Change]) -> Iterator[Note]:
+def _counted(folder: Path, done: Sequence[Change]) -> Iterator[Note]:
     for kind, said, then in _DONE:
-        cases = {change.case.id for change in done if change.kind is kind}
-        if cases:
-            yield Note(f"{said} {numbers.counted(len(cases), 'case')} in {file}{then}")
+        cases = {change.case for change in done if change.kind is kind}
+        for system in dict.fromkeys(case.system for case in cases):
+            count = numbers.counted(sum(case.system == system for case in cases), "case")
+            yield Note(f"{said} {count} in {folder / f'{system}.yaml'}{then}")
 
 
-def _accepted(change: Change, number: float) -> BaselineChange:
+def _accepted(change: Change) -> BaselineChange:
     old = change.known.accepted if change.known else None
-    source = change.acceptance
+    source = change.now.acceptance
     reason = source.reason if source else None
     return BaselineChange(
         case_id=change.case.id,
         metric=change.metric.name,
         unit=change.metric.unit,
         old=old,
-        new=number,
+        new=change.now.accepted,
         why=reason or ("first number" if old is None else "accepted"),
         by=source.by if source else None,
         commit=source.commit if source else None,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import structs
 
-from pytest_dlperf.baselines.accepting import ADDED_RUNS, MAX_TOLERANCE_PERCENT
 from pytest_dlperf.config.systems import probes_for
 from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.files.locks import shared_once
@@ -18,7 +17,7 @@ from pytest_dlperf.gate.accepting import GateOptions
 from pytest_dlperf.gate.control import ControlRuns
 from pytest_dlperf.gate.family import badness
 from pytest_dlperf.gate.inputs import GateInput, MeasuredCase
-from pytest_dlperf.gate.terms import repeats_for
+from pytest_dlperf.gate.repeats import repeats_for
 from pytest_dlperf.gate.verdicts import decide
 from pytest_dlperf.model.builtin import STEP_TIMES
 from pytest_dlperf.model.case import Case
@@ -94,8 +93,7 @@ class Measuring:
     def repeats(self, case: Case) -> Repeats:
         """Return as many runs as the rules ask for that will judge a case, and its baseline."""
         suite = self.suite
-        settings, accepted = suite.settings, suite.baselines(case)
-        adds_runs = settings.records_baselines
+        accepted = suite.baselines(case)
         metrics = [
             suite.metric(case, member)
             for name in self._metrics.get(case.id, ())
@@ -104,13 +102,7 @@ class Measuring:
         # What no baseline is held against, such as a loss that has to fall, one run shows.
         held = [metric for metric in metrics if metric.better is not None]
         terms = {metric: suite.terms(case, metric) for metric in held or [suite.main_metric(case)]}
-        # Where so much passes anyhow, runs that could be added would be for nothing.
-        may_extend = any(
-            own.tolerance_of(accepted.get(metric.name)) <= MAX_TOLERANCE_PERCENT
-            for metric, own in terms.items()
-        )
-        at_least = ADDED_RUNS if adds_runs and may_extend else None
-        return repeats_for(accepted, terms, at_least=at_least)
+        return repeats_for(accepted, terms, records=suite.settings.records_baselines)
 
     def once(self, what: str, kind: type[T], case_id: str, take: Callable[[], T]) -> T:
         """Return what there is of this kind for a case, taken now if there is none."""

@@ -14,9 +14,10 @@ from typing import Annotated, Any, Final, TypeVar, Union
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from pytest_dlperf.files.mistakes import SCALAR
 from pytest_dlperf.model.case import NAME_PATTERN, PRECISION_PATTERN
 
+SCALAR: Final = "scalar"
+"""The format of text that an editor may take for a number, or for true and false."""
 T = TypeVar("T")
 
 # msgspec 0.22 may free the types of structs within structs twice when Python collects all objects
