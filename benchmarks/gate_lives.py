@@ -171,8 +171,7 @@ class Life:
         count = _taken(repeats, _runs(numbers, self.metric))
         measurement = _measured(numbers[:count], self.metric)
         judged = GateInput(self.metric, MeasuredCase(measurement, known), self._terms)
-        options = GateOptions(has_control=self._control is not None)
-        result = run_gate(judged, options, self._control or _no_control)
+        result = run_gate(judged, GateOptions(), self._control or _no_control)
         return Night(result.judgement, tuple(numbers[:count]))
 
     def session(self, numbers: Sequence[float]) -> None:

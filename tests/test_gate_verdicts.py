@@ -119,7 +119,7 @@ def test_a_speedup_over_a_device_that_has_become_slower_is_not_accepted():
 
 
 def test_the_control_arm_runs_after_a_regression():
-    options = GateOptions(has_control=True)
+    terms = replace(TERMS, has_control=True)
     taken = []
 
     def run_control(gate_input):
@@ -127,7 +127,8 @@ def test_the_control_arm_runs_after_a_regression():
         return ControlRuns(interleaved=interleaved(900, 900))
 
     def settled(level):
-        return run_gate(about([level] * 3, accepted([1000.0] * 3)), options, run_control)
+        gate_input = replace(about([level] * 3, accepted([1000.0] * 3)), terms=terms)
+        return run_gate(gate_input, GateOptions(), run_control)
 
     assert settled(1000).control is None
     slower = settled(900)
@@ -174,15 +175,15 @@ def test_a_larger_number_is_accepted_with_a_reason_where_lower_is_better():
 
 
 def test_what_is_checked_and_not_compared_asks_for_no_control_and_is_not_recorded():
-    options = GateOptions(has_control=True, creates=True, updates=True)
+    options = GateOptions(creates=True, updates=True)
     loss = replace(TIME, better=None)
-    found = run_gate(about((2.0, 2.5), None, loss), options, no_control)
+    gate_input = replace(about((2.0, 2.5), None, loss), terms=SMALL)
+    found = run_gate(gate_input, options, no_control)
     assert (found.judgement.verdict, found.judgement.recorded) == (Verdict.PASS, False)
 
 
 # ---------------------------------------------------------------- losses that need confirming
 
-AFTER_FAIL = GateOptions(has_control=True)
 SMALL = Terms(tolerance_percent=5.0, has_control=True)
 QUIET = replace(
     accepted(*[[1000 + (run - 1000) / 3 for run in EVEN]] * 6),
@@ -190,16 +191,16 @@ QUIET = replace(
 )
 
 
-def small_loss(options, control, *, level=983.0, baseline=QUIET):
+def small_loss(control, *, level=983.0, baseline=QUIET, terms=SMALL):
     """The verdict on nine runs that lost between 1.2 and 2 %, where a control arm can follow."""
-    gate_input = GateInput(METRIC, end(measured(*[level] * 9), baseline), SMALL)
-    return run_gate(gate_input, options, lambda _: control).judgement
+    gate_input = GateInput(METRIC, end(measured(*[level] * 9), baseline), terms)
+    return run_gate(gate_input, GateOptions(), lambda _: control).judgement
 
 
 def test_a_small_loss_is_an_alarm_once_the_control_arm_confirms_it():
     lost, shifted = (ControlRuns(interleaved=interleaved(983, one)) for one in (1000, 983))
-    assert small_loss(AFTER_FAIL, lost).verdict is Verdict.REGRESSED
-    assert small_loss(AFTER_FAIL, shifted).verdict is Verdict.ENVIRONMENT_SHIFT
+    assert small_loss(lost).verdict is Verdict.REGRESSED
+    assert small_loss(shifted).verdict is Verdict.ENVIRONMENT_SHIFT
 
 
 @pytest.mark.parametrize(
@@ -207,17 +208,17 @@ def test_a_small_loss_is_an_alarm_once_the_control_arm_confirms_it():
     [ControlRuns(problem="no host is free"), ControlRuns(interleaved=interleaved(0, 1000))],
 )
 def test_a_small_loss_that_nothing_could_confirm_is_no_alarm(silent):
-    found = small_loss(AFTER_FAIL, silent)
+    found = small_loss(silent)
     assert (found.verdict, found.decision.tolerance_percent) == (Verdict.PASS, pytest.approx(2.0))
     assert found.notes[-1] == silent.problem or "control arm is inconclusive" in found.notes[-1]
     # A larger one is, and so is what the entry itself does not tolerate.
-    assert small_loss(AFTER_FAIL, silent, level=970.0).verdict is Verdict.REGRESSED
+    assert small_loss(silent, level=970.0).verdict is Verdict.REGRESSED
     own = replace(QUIET, tolerance_percent=1.0)
-    assert small_loss(AFTER_FAIL, silent, baseline=own).verdict is Verdict.REGRESSED
+    assert small_loss(silent, baseline=own).verdict is Verdict.REGRESSED
 
 
 def test_a_small_loss_passes_where_no_control_arm_would_follow():
-    assert small_loss(GateOptions(), ControlRuns()).verdict is Verdict.PASS
+    assert small_loss(ControlRuns(), terms=TERMS).verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(("days", "is_told"), [(3, False), (31, True)])

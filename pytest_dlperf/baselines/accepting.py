@@ -80,10 +80,12 @@ def changes_of(
             terms = terms_of(result.case, judgement.metric)
             judged = _JudgedMetric(result, measurement, judgement, baselines, terms)
             outcome = judged.outcome(settings, bad, provenance)
-            if outcome is not None and outcome not in refused:
-                yield outcome
             if isinstance(outcome, Refusal):
+                if outcome in refused:
+                    continue
                 refused.add(outcome)
+            if outcome is not None:
+                yield outcome
 
 
 def _why_bad(result: CaseResult) -> str | None:

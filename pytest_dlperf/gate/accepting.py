@@ -55,8 +55,6 @@ _MAX_CARRIED_DOF: Final = 44
 class GateOptions(Struct, frozen=True, kw_only=True):
     """What a session does after a verdict, for all cases alike."""
 
-    has_control: bool = False
-    """Whether the control arm runs after a regression."""
     creates: bool = False
     """Whether a number is recorded where there is none (``--dlperf-create-baselines``)."""
     updates: bool = False

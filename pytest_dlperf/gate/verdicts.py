@@ -43,10 +43,8 @@ def run_gate(
 
     ``run_control`` runs the tested and the accepted software, interleaved.
     """
-    if not options.has_control:
-        gate_input = gate_input.without_control
     judgement, control = decide(gate_input), None
-    if options.has_control and judgement.verdict is Verdict.REGRESSED:
+    if gate_input.terms.has_control and judgement.verdict is Verdict.REGRESSED:
         control = run_control(gate_input)
         judgement = confirm(
             judgement,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from msgspec import structs
 
 from pytest_dlperf.config.systems import probes_for
-from pytest_dlperf.config.values import ControlArm
 from pytest_dlperf.files.locks import shared_once
 from pytest_dlperf.gate.accepting import GateOptions
 from pytest_dlperf.gate.control import ControlRuns
@@ -143,7 +142,6 @@ class Measuring:
             creates=settings.create_baselines,
             updates=settings.update_baselines,
             reason=settings.reason,
-            has_control=self.suite.control is not ControlArm.NEVER,
         )
 
     def family(self, measurement: Measurement, name: str) -> Metric:
