@@ -24,22 +24,18 @@ def weighed(judgement: Judgement, companions: Sequence[Companion]) -> tuple[Comp
     explains nothing. Of those that remain the first is blamed: they are declared in the order in
     which one depends on the other, as a network's does on processors.
     """
-    slower = {one.case_id: _slower(one) for one in companions if _is_worse(one)}
+    slower = {
+        one.case_id: math.inf
+        if one.verdict in _BROKEN
+        else _log_ratio(one.loss_percent, one.difference_percent)
+        for one in companions
+        if one.verdict in (Verdict.REGRESSED, *_BROKEN)
+    }
     decision = judgement.decision
     own = _log_ratio(judgement.loss_percent, decision.difference_percent if decision else None)
     least = _SHARE * max([own, *slower.values()])
     blamed = next((name for name, ratio in slower.items() if ratio >= least), None)
     return tuple(replace(one, is_blamed=one.case_id == blamed) for one in companions)
-
-
-def _is_worse(companion: Companion) -> bool:
-    return companion.verdict is Verdict.REGRESSED or companion.verdict in _BROKEN
-
-
-def _slower(companion: Companion) -> float:
-    if companion.verdict in _BROKEN:
-        return math.inf
-    return _log_ratio(companion.loss_percent, companion.difference_percent)
 
 
 def _log_ratio(loss_percent: float | None, difference_percent: float | None) -> float:

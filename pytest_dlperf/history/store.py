@@ -167,7 +167,9 @@ class History(AbstractContextManager["History"]):
     def add(self, results: Results) -> bool:
         """Store a session; return false where it is stored already, and leave that."""
         try:
-            with self._transaction():
+            with self._named_errors(), self._connection:
+                # IMMEDIATE: one that turns from reading to writing may have to be given up.
+                self._connection.execute("BEGIN IMMEDIATE")
                 session = session_row(results)
                 known = "SELECT 1 FROM sessions WHERE uid = :uid"
                 if self._connection.execute(known, session).fetchone() is not None:
@@ -186,7 +188,7 @@ class History(AbstractContextManager["History"]):
         fingerprint = measured and measured.fingerprint
         keys = {
             "session_id": session_id,
-            "case_id": self._case_id(result.case.id),
+            "case_id": self._id("cases", {"name": result.case.id}),
             "began": began,
             "fingerprint": fingerprint and self._fingerprint_id(fingerprint),
         }
@@ -207,9 +209,6 @@ class History(AbstractContextManager["History"]):
         }
         return self._id("fingerprints", parts)
 
-    def _case_id(self, name: str) -> int:
-        return self._id("cases", {"name": name})
-
     def _id(self, table: str, row: Row) -> int:
         """Return the id of a row; insert it if it is missing."""
         same = " AND ".join(f"{name} IS :{name}" for name in row)
@@ -222,14 +221,6 @@ class History(AbstractContextManager["History"]):
         values = ", ".join(f":{name}" for name in row)
         statement = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})"  # noqa: S608
         return self._connection.execute(statement, row).lastrowid or 0
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Commit all that the block writes, or nothing if it raises."""
-        with self._named_errors(), self._connection:
-            # IMMEDIATE: one that turns from reading to writing may have to be given up.
-            self._connection.execute("BEGIN IMMEDIATE")
-            yield
 
     # ------------------------------------------------------------------------ reading
 
