@@ -226,7 +226,7 @@ def test_the_next_good_night_says_that_the_case_passes_again(suite):
         return suite.run(*arguments, "--dlperf-history", "history.sqlite3")
 
     night("first")
-    night("slow", 0.7).stdout.fnmatch_lines(["regressed -* tonight: throughput*"])
+    night("slow", 0.7).stdout.fnmatch_lines(["regressed -* (new): throughput*"])
 
     green = night("good")
     assert green.ret == 0
