@@ -24,10 +24,8 @@ ANCHOR_BYTES = 64
 _LOOK_S = 0.05
 _PIPE_BYTES = 1048576
 _READ_BYTES = 262144
-_OFTEN_S = 0.04
-"""Who prints twice within so long is read less often: its lines are noted together."""
 _LARGE_BYTES = 16384
-"""But for so much, which may fill a small pipe."""
+"""So much may fill a small pipe, and is read on at once."""
 _PROMPT_S = 0.002
 _F_SETPIPE_SZ = 1031  # of Linux; Python knows it since 3.10
 _ENTRIES_TOLD = 80
@@ -66,10 +64,8 @@ class Relay(threading.Thread):
 
     def run(self) -> None:
         """Pass on to the end of the output."""
-        last, prints_often = 0.0, False
+        last = 0.0
         while True:
-            if prints_often:
-                time.sleep(MERGED_S)
             asked, begin = self._asked, time.monotonic()
             is_there = select.select([self._source], [], [], _LOOK_S)[0]
             came = time.monotonic()
@@ -80,8 +76,9 @@ class Relay(threading.Thread):
                 now = time.monotonic()
                 # What was there at once may have come since the last look.
                 self._pass_on(received, now, last if came - begin < _PROMPT_S else came)
-                prints_often = now - last < _OFTEN_S and len(received) < _LARGE_BYTES
                 last = now
+                if len(received) < _LARGE_BYTES:
+                    time.sleep(MERGED_S)  # what comes meanwhile is noted together
             self._follow(to_the_end=asked > self._flushed)
             if not is_there:
                 self._flushed = asked
