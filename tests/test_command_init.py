@@ -498,13 +498,6 @@ def test_nothing_is_overwritten(project, capsys):
     assert f"kept      {file.relative_to(project)}" in capsys.readouterr().out
 
 
-def test_a_dry_run_writes_and_runs_nothing(project, capsys):
-    (project / "train.py").write_text("open('ran', 'w')\n", encoding="utf-8")
-    assert main(["init", "--dry-run", "--command", "python train.py"]) == 0
-    assert [file.name for file in project.iterdir()] == ["train.py"]
-    assert "extends: torchrun" in capsys.readouterr().out
-
-
 def test_a_folder_may_be_named_and_made(project):
     given = ["--no-run", "--command", "torchrun train.py"]
     assert main(["init", "new/place", *given]) == 0

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pytest_dlperf.survey.guess import guesses
-from pytest_dlperf.survey.line_clusters import LineClusters, named_numbers
+from pytest_dlperf.survey.line_clusters import LineClusters, named_numbers, unit_of
 
 TABLE = yaml.safe_load((Path(__file__).parent / "data" / "guesses.yaml").read_text("utf-8"))
 NUMBERS = range(10, 40)
@@ -16,13 +16,13 @@ NUMBERS = range(10, 40)
 
 def guessed(*lines):
     """What is guessed of a log in which these lines stand between others."""
-    clusters = LineClusters()
-    clusters.take("".join(f"{line}\nNCCL INFO Channel 00 : 0 1\n" for line in lines).encode())
-    return guesses(clusters.repeated)
+    text = "".join(f"{line}\nNCCL INFO Channel 00 : 0 1\n" for line in lines)
+    found = guesses(LineClusters(text.encode()).repeated)
+    return [each for each in found if "record" in each.format]
 
 
 def groups(guess):
-    return set(re.findall(r"\?P<(\w+)>", guess.formats[-1]["record"]))
+    return set(re.findall(r"\?P<(\w+)>", guess.format["record"]))
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[row["line"][:40] for row in TABLE])
@@ -34,18 +34,18 @@ def test_a_guess_finds_steps_and_their_time_and_asks_whether_it_did(row):
         for n in NUMBERS
     ]
     found = guessed(*lines)
-    numbered = [each for each in found if each.formats[-1].get("step") != "count"]
+    numbered = [each for each in found if each.format.get("step") != "count"]
     if row["groups"] == "none":
         assert not numbered
-        assert all("log.format.record" in each.doubts_of(each.formats[-1]) for each in found)
+        assert all("log.format.record" in each.doubts for each in found)
         return
     guess = found[0]
     assert groups(guess) == {"step", *row["groups"]}
-    said = guess.formats[-1]
+    said = guess.format
     assert {key: one for key, one in said.items() if key != "record"} == row.get("format", {})
     matches = [re.search(said["record"], line) for line in lines]
     assert [match and match["step"] for match in matches] == list(map(str, NUMBERS))
-    assert "the number of a step?" in guess.doubts_of(said)["log.format.record"]
+    assert "the number of a step?" in guess.doubts["log.format.record"]
 
 
 def test_the_step_is_not_that_of_micro_batches_and_the_time_not_a_mean_of_all():
@@ -55,8 +55,8 @@ def test_the_step_is_not_that_of_micro_batches_and_the_time_not_a_mean_of_all():
             for n in range(1, 20)
         )
     )
-    assert "global_step=(?P<step>" in guess.formats[-1]["record"]
-    assert "step time (?P<seconds>" in guess.formats[-1]["record"]
+    assert "global_step=(?P<step>" in guess.format["record"]
+    assert "step time (?P<seconds>" in guess.format["record"]
     assert guess.others == ("AvgSecondsPerStep",)
 
 
@@ -79,15 +79,15 @@ def test_the_step_is_not_that_of_micro_batches_and_the_time_not_a_mean_of_all():
 )
 def test_a_step_that_stands_there_several_times_is_asked_about(lines, group):
     guess, *_ = guessed(*lines)
-    assert guess.formats[-1]["ranks"] == "local"
-    assert "log.format.ranks" in guess.doubts_of(guess.formats[-1])
+    assert guess.format["ranks"] == "local"
+    assert "log.format.ranks" in guess.doubts
     assert groups(guess) >= {"step", *filter(None, [group])}
 
 
 def test_a_time_of_some_steps_is_asked_about():
     lines = (f"INFO: loss = 2.{n}, step = {n}5 (1.8{n % 3}5 sec)" for n in range(1, 40))
     guess, *_ = guessed(*lines)
-    doubt = guess.doubts_of(guess.formats[-1])["log.format.record"]
+    doubt = guess.doubts["log.format.record"]
     assert "of the 10 since the line before (covers: total_since_last)?" in doubt
 
 
@@ -96,7 +96,7 @@ def test_a_time_of_some_steps_is_asked_about():
 )
 def test_a_speed_of_work_is_asked_whose_it_is(unit, is_asked):
     guess, *_ = guessed(*(f"step {n} {unit}: {4096 + n} loss {9 - n / 99:.3f}" for n in NUMBERS))
-    doubt = guess.doubts_of(guess.formats[-1])["log.format.record"]
+    doubt = guess.doubts["log.format.record"]
     assert ("of all devices, of a node" in doubt) is is_asked
 
 
@@ -104,7 +104,7 @@ def test_records_without_a_step_are_counted():
     guess, *_ = guessed(
         *(f"loss {3 - n / 9:.2f} runtime: {n / 4:.3f} tokens_per_second 5{n}" for n in range(20))
     )
-    assert guess.formats[-1]["step"] == "count"
+    assert guess.format["step"] == "count"
     assert groups(guess) == {"elapsed_seconds"}
 
 
@@ -124,7 +124,7 @@ def test_validation_and_progress_bars_are_no_steps():
             )
         )
     )
-    assert "train step" in guess.formats[-1]["record"]
+    assert "train step" in guess.format["record"]
 
 
 def test_stamps_that_are_fine_come_before_printed_times():
@@ -135,13 +135,12 @@ def test_stamps_that_are_fine_come_before_printed_times():
 
 
 def test_numbers_have_names_and_units():
-    clusters = LineClusters()
-    clusters.take(
+    clusters = LineClusters(
         b"step 1 | lm loss: 2.5E+00 | mem 9.4GiB(64%) | acc1 7.5 | 12.5 img/s | "
         b"number of nan iterations: 0 | loss: nan\n" * 3
     )
     [kind] = clusters.repeated
-    assert [(one.name, one.unit) for one in named_numbers(kind.columns())] == [
+    assert [(name, unit_of(one)) for name, one in named_numbers(kind.columns()).items()] == [
         ("step", ""),
         ("lm loss", ""),
         ("mem", "GiB"),
@@ -153,6 +152,5 @@ def test_numbers_have_names_and_units():
 
 
 def test_a_byte_that_stands_for_numbers_is_not_one():
-    clusters = LineClusters()
-    clusters.take(b"step N 5 loss 0.1\n" * 20 + b"step N \x01 loss 0.1\n" * 20)
+    clusters = LineClusters(b"step N 5 loss 0.1\n" * 20 + b"step N \x01 loss 0.1\n" * 20)
     assert all(kind.columns() is not None for kind in clusters.repeated)

@@ -108,11 +108,7 @@ def test_a_mistake_on_the_command_line_is_named():
     mistakes = {
         "--batch-per-device=0": "argument --batch-per-device: '0' is not a whole number from 1 on",
         "--image-size=32": "argument --image-size: '32' is not a whole number from 33 on",
-        "--warmup-steps=-1": "argument --warmup-steps: '-1' is not a whole number from 0 on",
         "--measured-steps=ten": "argument --measured-steps: 'ten' is not a whole number from 1 on",
-        "--precision=fp16": "argument --precision: invalid choice: 'fp16'",
-        "--repeat-step=0": "argument --repeat-step: '0' is not a whole number from 1 on",
-        "--epochs=1": "unrecognized arguments: --epochs=1",
     }
     code = f"""
 import sys

@@ -8,22 +8,18 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
+from pytest_dlperf.command.shell import Style
 from pytest_dlperf.config.extends import comment_of
 from pytest_dlperf.config.systems import System, doubts_in, system_of_text
-from pytest_dlperf.files.masking import hide
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.survey.drafting import PRINTED_BY_US, DraftBasis, draft, trains_on_cpus
 from pytest_dlperf.survey.machine import Machine, is_installed
-
-if TYPE_CHECKING:
-    from pytest_dlperf.command.shell import Style
 
 SYSTEMS: Final = Path("bench_tests/systems")
 _IGNORED: Final = """\
@@ -69,8 +65,7 @@ class SuitePlan(Struct, kw_only=True):
     found: list[str] = []
     files: dict[Path, str] = {}
     lines: list[str] = []
-    """Lines to add to the script."""
-    script: str = ""
+    """Lines to add to the script, below what is said of them."""
     unsure: list[str] = []
     pytest: list[str] = []
     """Arguments of a session, behind the folder."""
@@ -79,36 +74,23 @@ class SuitePlan(Struct, kw_only=True):
 
 
 def add_example(plan: SuitePlan) -> None:
-    """Write a small suite that runs on any machine."""
-    has_torch = is_installed("torch")
+    """Plan a small suite that runs on any machine."""
     plan.found.append("no training here: this is an example; --command takes one of your own")
-    if not has_torch:
-        plan.found.append("no PyTorch here: it measures memory instead of a training")
+    if is_installed("torch"):
+        plan.files[SYSTEMS / "pytorch-resnet18.yaml"] = _SMALL_TRAINING
+        return
+    plan.found.append("no PyTorch here: it measures memory instead of a training")
     # Other programs share the memory's bandwidth, so it varies more than a program's own time.
-    text = _SMALL_TRAINING if has_torch else f"{comment_of('host_memory')[1]}{_OF_ANY_MACHINE}"
-    name = "pytorch-resnet18" if has_torch else "host-memory"
-    plan.files[SYSTEMS / f"{name}.yaml"] = text
+    text = f"{comment_of('host_memory')[1]}{_OF_ANY_MACHINE}"
+    plan.files[SYSTEMS / "host-memory.yaml"] = text
 
 
-def add_system(basis: DraftBasis, log_file: Path | None, plan: SuitePlan) -> None:
-    """Plan the system file.
+def add_system(text: str, plan: SuitePlan) -> System:
+    """Plan a system file.
 
     Raises:
         UsageError: What was found does not make a valid one.
     """
-    if basis.probe is not None:
-        text = basis.probe.text
-        plan.unsure += basis.probe.unsure
-    elif basis.command is None and basis.log is None:
-        says = (
-            f"# The example of 'pytest-dlperf systems {basis.base}', which says what has to be set."
-        )
-        text = f"{says}\n{comment_of(basis.base)[1]}"
-        plan.unsure.append("what follows 'extends' is an example: model, arguments and cases")
-    else:
-        drafted = draft(basis)
-        text = drafted.text()
-        plan.unsure += [f"{key}: {doubt}" for key, doubt in drafted.unsure.items()]
     try:
         system = system_of_text(text, (SYSTEMS / "new.yaml").absolute(), BUILTIN_FORMATS)
         _ = system.launch  # checks it too
@@ -116,36 +98,7 @@ def add_system(basis: DraftBasis, log_file: Path | None, plan: SuitePlan) -> Non
         found = "\n".join(f"  {problem.message}" for problem in error.diagnostics)
         raise UsageError(f"the system file would not be valid:\n{found}\n{text}") from error
     plan.files[SYSTEMS / f"{system.id}.yaml"] = text
-    if basis.command is not None and basis.is_program and basis.command.positional:
-        plan.unsure.append(
-            f"{' '.join(basis.command.positional)!r} of the command is left out: the system says "
-            f"such arguments itself, see 'pytest-dlperf systems {basis.base}'"
-        )
-    if basis.command is not None:
-        if hide(basis.command.text) != basis.command.text:
-            plan.unsure.append(
-                "launch: the command holds what looks like a secret, and others read this file; "
-                "have the trainer read it from a file on the nodes"
-            )
-        _add_machine(basis, system, plan)
-    elif log_file is not None and (basis.base == "torchrun" or basis.base not in PRINTED_BY_US):
-        plan.pytest += ["--dlperf-logs", f"{system.cases[0].id}={log_file}"]
-    if system.launch is None:
-        plan.unsure.append("launch: add 'command' to launch it as well")
-    elif basis.command is None and log_file is not None:
-        plan.unsure.append("launch: add 'arguments', script first, to launch it as well")
-
-
-def _add_machine(basis: DraftBasis, system: System, plan: SuitePlan) -> None:
-    machine = basis.machine
-    if trains_on_cpus(basis):
-        passes = f"a loss of up to {system.tolerance_percent:g} % passes"
-        plan.found.append(f"no GPU here: it runs on CPUs, whose times are noisy: {passes}")
-    elif machine.has_slurm and not machine.in_allocation:
-        nodes = max(case.topology.nodes for case in system.cases)
-        plan.start = ["salloc", f"--nodes={nodes}", "--exclusive"]
-        if machine.gpus_of_nodes:
-            plan.start.append(f"--gpus-per-node={machine.gpus_of_nodes}")
+    return system
 
 
 def add_cluster(options: argparse.Namespace, machine: Machine, hosts: int, plan: SuitePlan) -> None:
@@ -172,7 +125,7 @@ def add_cluster(options: argparse.Namespace, machine: Machine, hosts: int, plan:
         plan.unsure.append("the job of the CI: what its first lines name, and how it installs")
 
 
-def written(options: argparse.Namespace, plan: SuitePlan, style: Style) -> Iterator[str]:
+def written(plan: SuitePlan, style: Style) -> Iterator[str]:
     """Write the files that do not exist, and yield what to tell.
 
     Raises:
@@ -182,20 +135,15 @@ def written(options: argparse.Namespace, plan: SuitePlan, style: Style) -> Itera
     for file, text in plan.files.items():
         if os.path.lexists(file):
             yield from _rows("kept", [f"{file}, which was there"])
-        elif options.dry_run:
-            yield from _rows("would be", [str(file)])
-            yield from (f"    {line}" for line in text.splitlines())
-        else:
-            try:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(file, text)
-            except OSError as error:
-                raise UsageError(f"{file}: {error.strerror or error}") from error
-            yield from _rows("wrote", [style(str(file), "bold")])
+            continue
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file, text)
+        except OSError as error:
+            raise UsageError(f"{file}: {error.strerror or error}") from error
+        yield from _rows("wrote", [style(str(file), "bold")])
     yield from _rows("unsure", list(dict.fromkeys(plan.unsure)))
-    if plan.lines:
-        yield from _rows("add", [f"to {plan.script}, so that it prints its steps:"])
-        yield from (f"              {line}" for line in plan.lines)
+    yield from _rows("add", plan.lines)
     session = shlex.join([*plan.start, "pytest", "bench_tests", *plan.pytest])
     looks = [
         f"look at the numbers that {file} marks with ?, and take the marks away"

@@ -20,8 +20,9 @@ from pytest_dlperf.command.first_suite import (
 )
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style, file_argument, path_argument, text_argument
-from pytest_dlperf.command.training_log import head_of, run_once
-from pytest_dlperf.config.extends import is_trainer, shipped_systems
+from pytest_dlperf.command.training_log import Found, found_in, head_of, run_once
+from pytest_dlperf.config.extends import comment_of, is_trainer, shipped_systems
+from pytest_dlperf.config.systems import System
 from pytest_dlperf.files.masking import hide
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.hosts import Host, parse_hosts
@@ -31,26 +32,29 @@ from pytest_dlperf.report.printing import printable
 from pytest_dlperf.survey.drafting import (
     BY_CALLBACK,
     BY_THREE_LINES,
+    PRINTED_BY_US,
     DraftBasis,
+    draft,
 )
-from pytest_dlperf.survey.identify import Identification, identify
+from pytest_dlperf.survey.identify import Identification
 from pytest_dlperf.survey.machine import Machine, look_at_machine
 from pytest_dlperf.survey.own_command import OwnCommand, read_command
-from pytest_dlperf.survey.probe_output import ProbeOutput, known_probe
+from pytest_dlperf.survey.probe_output import ProbeOutput
 from pytest_dlperf.survey.script import (
     is_empty,
-    is_program_of,
     only_script_in,
     prints_steps,
+    program_of,
     start_of,
     system_of_script,
 )
 
 _MAX_TRIAL_S: Final = 120
 _LINES: Final = (
-    "from pytest_dlperf.trainers import StepLog",
-    "log = StepLog({facts})  # in front of the loop",
-    "log.step(loss=loss)  # behind each optimizer.step()",
+    "to {script}, so that it prints its steps:",
+    "    from pytest_dlperf.trainers import StepLog",
+    "    log = StepLog({facts})  # in front of the loop",
+    "    log.step(loss=loss)  # behind each optimizer.step()",
 )
 
 
@@ -103,7 +107,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ci", choices=list(WORKFLOWS), help="write a nightly job for this CI")
     parser.add_argument("--no-run", action="store_true", help="never run the training")
-    parser.add_argument("--dry-run", action="store_true", help="write nothing, and run nothing")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -121,28 +124,75 @@ def run(options: argparse.Namespace) -> int:
         add_example(plan)
     else:
         base = _base(options, command, read, plan)
-        script = command.script if command is not None else None
         if read is None and command is not None and base in (*BY_THREE_LINES, *BY_CALLBACK):
             read = _trial(options, command, base, machine, plan)
             base = _base_of_log(read) or base
-            if read is None and base in BY_THREE_LINES and not prints_steps(script, Path.cwd()):
-                _add_lines(command, plan)
         basis = DraftBasis(
             base=base,
             command=command,
-            log=None if isinstance(read, ProbeOutput) else read,
-            probe=read if isinstance(read, ProbeOutput) else None,
+            log=read if isinstance(read, Identification) else None,
             machine=machine,
             nodes=max(1, len(hosts)),
             gpus_of_hosts=gpus,
             model=_model(options),
-            is_program=is_program_of(base, script),
+            is_program=command is not None and program_of(command.script) == base,
         )
-        add_system(basis, log_file, plan)
+        system = add_system(_text(basis, read, plan), plan)
+        if command is not None:
+            _add_launch(basis, command, system, plan)
+        elif log_file is not None and (base == "torchrun" or base not in PRINTED_BY_US):
+            plan.pytest += ["--dlperf-logs", f"{system.cases[0].id}={log_file}"]
+        if system.launch is None:
+            plan.unsure.append("launch: add 'command' to launch it as well")
+        elif command is None and log_file is not None:
+            plan.unsure.append("launch: add 'arguments', script first, to launch it as well")
     add_cluster(options, machine, len(hosts), plan)
     style = Style(sys.stdout)
-    style.show(written(options, plan, style))
+    style.show(written(plan, style))
     return FINE
+
+
+def _text(basis: DraftBasis, read: Found, plan: SuitePlan) -> str:
+    """Write the system file, and say what is in doubt about it."""
+    if isinstance(read, ProbeOutput):
+        plan.unsure += read.unsure
+        return read.text
+    if basis.command is None and read is None:
+        plan.unsure.append("what follows 'extends' is an example: model, arguments and cases")
+        shown = f"# The example of 'pytest-dlperf systems {basis.base}', which says what has to be"
+        return f"{shown} set.\n{comment_of(basis.base)[1]}"
+    drafted = draft(basis)
+    plan.unsure += [f"{key}: {doubt}" for key, doubt in drafted.unsure.items()]
+    return drafted.text()
+
+
+def _add_launch(basis: DraftBasis, command: OwnCommand, system: System, plan: SuitePlan) -> None:
+    """Say what is to be known before a command is launched by sessions."""
+    machine, prints = basis.machine, prints_steps(command.script, Path.cwd())
+    if basis.is_program and command.positional:
+        plan.unsure.append(
+            f"{' '.join(command.positional)!r} of the command is left out: the system says "
+            f"such arguments itself, see 'pytest-dlperf systems {basis.base}'"
+        )
+    if hide(command.text) != command.text:
+        plan.unsure.append(
+            "launch: the command holds what looks like a secret, and others read this file; "
+            "have the trainer read it from a file on the nodes"
+        )
+    if basis.is_on_cpus:
+        passes = f"a loss of up to {system.tolerance_percent:g} % passes"
+        plan.found.append(f"no GPU here: it runs on CPUs, whose times are noisy: {passes}")
+    elif machine.has_slurm and not machine.in_allocation:
+        nodes = max(case.topology.nodes for case in system.cases)
+        plan.start = ["salloc", f"--nodes={nodes}", "--exclusive"]
+        if machine.gpus_of_nodes:
+            plan.start.append(f"--gpus-per-node={machine.gpus_of_nodes}")
+    if basis.base in BY_THREE_LINES and basis.log is None and not system.is_probe and not prints:
+        facts = f"global_batch={command.batch}" if command.batch_is_global else ""
+        if command.batch is None:
+            facts = "batch_per_device=BATCH"
+            plan.unsure.append("BATCH, below: the samples of one device, as the script calls them")
+        plan.lines = [line.format(facts=facts, script=command.script) for line in _LINES]
 
 
 def _enter(folder: Path) -> None:
@@ -172,30 +222,27 @@ def _command(options: argparse.Namespace, devices: int, plan: SuitePlan) -> OwnC
     return command
 
 
-def _log(file: Path, plan: SuitePlan) -> Identification | ProbeOutput:
-    head = head_of(file)
-    probe = known_probe(file, {})
-    if probe is not None:
-        plan.found.append(f"{printable(str(file))} is {probe.kind}")
-        return probe
-    found = identify(head, {}, BUILTIN_FORMATS, None)
+def _log(file: Path, plan: SuitePlan) -> Found:
+    shown = printable(str(file))
+    found = found_in(head_of(file), {}, BUILTIN_FORMATS)
     if found is None:
         raise UsageError(
-            f"--log: no line of {printable(str(file))} shows a step; 'pytest-dlperf read' shows "
+            f"--log: no line of {shown} shows a step; 'pytest-dlperf read' shows "
             "what was tried. Without --log, init adds lines to the script that print its steps"
         )
-    plan.found.append(f"{printable(str(file))} is {found.kind}; {_steps(found)}")
+    plan.found.append(f"{shown} is {_told(found)}")
     return found
 
 
-def _steps(found: Identification) -> str:
-    return f"steps {found.steps.first} to {found.steps.last}"
+def _told(found: Identification | ProbeOutput) -> str:
+    steps = found.steps if isinstance(found, Identification) else None
+    return found.kind if steps is None else f"{found.kind}; steps {steps.first} to {steps.last}"
 
 
 def _base(
     options: argparse.Namespace,
     command: OwnCommand | None,
-    log: Identification | ProbeOutput | None,
+    log: Found,
     plan: SuitePlan,
 ) -> str:
     """Choose the system to extend."""
@@ -222,7 +269,7 @@ def _base(
     )
 
 
-def _base_of_log(log: Identification | ProbeOutput | None) -> str | None:
+def _base_of_log(log: Found) -> str | None:
     """Return the shipped system for the trainer of a log, if there is one."""
     trainer = log.trainer if isinstance(log, Identification) else None
     return trainer.system if trainer is not None and trainer.system in shipped_systems() else None
@@ -251,46 +298,30 @@ def _model(options: argparse.Namespace) -> str | None:
 
 def _trial(
     options: argparse.Namespace, command: OwnCommand, base: str, machine: Machine, plan: SuitePlan
-) -> Identification | ProbeOutput | None:
+) -> Found:
     """Run the program once, unless an option, a guess or a login node forbids it."""
-    if options.no_run or options.dry_run or command.is_guessed:
+    if options.no_run or command.is_guessed:
         return None
     if machine.has_slurm and not machine.in_allocation and not machine.gpus:
         plan.found.append("a login node of Slurm: nothing was run; --log takes what was printed")
         return None
-    shown = hide(command.text)
-    Style(sys.stdout).show([f"running it once, for {_MAX_TRIAL_S} s at most: {shown}"])
+    Style(sys.stdout).show([f"running it once, for {_MAX_TRIAL_S} s at most: {hide(command.text)}"])
     sys.stdout.flush()
     steps = base if base in BY_CALLBACK else None
     tried = run_once(command, steps=steps, limit_s=_MAX_TRIAL_S)
     if tried.exit_code not in (0, None):
         said = f"it ended with the exit code {tried.exit_code}; what it printed is in {tried.log}"
         if steps is None:
-            remedy = "--no-run writes the file without a run"
-            raise UsageError(f"{said}. {remedy}:\n{tried.last_lines}")
+            last = "".join(f"\n  {printable(line)}" for line in tried.text.splitlines()[-8:])
+            raise UsageError(f"{said}. --no-run writes the file without a run:{last}")
         plan.unsure.append(f"whether it runs here: {said}")
         return None
-    if tried.probe is not None:
-        plan.found.append(f"it printed {tried.probe.kind}, in {tried.elapsed_s:.0f} s: {tried.log}")
-        return tried.probe
     if tried.found is None:
         plan.found.append(
             f"in what it printed no line shows a step: {tried.log}; of a program without steps, "
             "declare the 'metrics'"
         )
         return None
-    plan.found.append(
-        f"it printed {tried.found.kind}; {_steps(tried.found)} in {tried.elapsed_s:.0f} s: "
-        f"{tried.log}"
-    )
+    told = f"{_told(tried.found)} in {tried.elapsed_s:.0f} s: {tried.log}"
+    plan.found.append(f"it printed {told}")
     return tried.found
-
-
-def _add_lines(command: OwnCommand, plan: SuitePlan) -> None:
-    """Have the script print its steps by some lines in it."""
-    batch = f"global_batch={command.batch}" if command.batch_is_global else ""
-    if command.batch is None:
-        batch = "batch_per_device=BATCH"
-        plan.unsure.append("BATCH, below: the samples of one device, as the script calls them")
-    plan.script = command.script or "the script"
-    plan.lines = [line.format(facts=batch) for line in _LINES]

@@ -4,45 +4,40 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from pytest_dlperf.command.shell import (
-    Style,
-)
+from pytest_dlperf.command.shell import Style
+from pytest_dlperf.command.training_log import Found, measure
+from pytest_dlperf.config.systems import System
 from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.meanings import known_trainers
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.numbers import counted, named, quantity
-from pytest_dlperf.model.work import TOKENS, Covers, RateScope, StepsIn, TimeKind, Timing
+from pytest_dlperf.model.work import TOKENS, StepsIn, TimeKind, Timing
 from pytest_dlperf.report.printing import cut, printable, wrapped
+from pytest_dlperf.survey.draft import written
 from pytest_dlperf.survey.drafting import PRINTED_BY_US
 from pytest_dlperf.survey.expressions import lines_of
-from pytest_dlperf.survey.first_system import ShippedSystem, written
-from pytest_dlperf.survey.line_clusters import named_numbers
-
-if TYPE_CHECKING:
-    from pytest_dlperf.config.systems import System
-    from pytest_dlperf.survey.head import HeadOfLog, StepsOfLog
-    from pytest_dlperf.survey.identify import Identification
-    from pytest_dlperf.survey.probe_output import ProbeOutput
+from pytest_dlperf.survey.head import HeadOfLog, StepsOfLog
+from pytest_dlperf.survey.identify import Identification
+from pytest_dlperf.survey.line_clusters import named_numbers, unit_of
+from pytest_dlperf.survey.probe_output import ProbeOutput
 
 _LABEL_WIDTH: Final = 14
-_CASES_NAMED: Final = 3
 _LINE: Final = (
     'print(f"dlperf step rank={rank} step={step} time={time.time()} loss={loss}", flush=True)'
 )
-_VALUES_SHOWN: Final = 3
-_UNIT_OF_RATE: Final = {
-    Timing.SAMPLES_PER_SECOND: "samples/s",
-    Timing.TOKENS_PER_SECOND: TOKENS,
-}
+_SHOWN: Final = 3
+"""Cases, and values of a fact, that are named."""
+_UNIT_OF_RATE: Final = {Timing.SAMPLES_PER_SECOND: "samples/s", Timing.TOKENS_PER_SECOND: TOKENS}
+_Rows: TypeAlias = "Iterator[tuple[str, str]]"
 
 
 class LogReport(Struct, frozen=True):
@@ -55,170 +50,124 @@ class LogReport(Struct, frozen=True):
     file: Path | None
     """The system file to be written."""
 
-    def known(self, head: HeadOfLog, found: Identification, run: Run | None) -> Iterator[str]:
-        """Describe a log that a format reads; without a ``run``, it prints no time."""
-        system, steps = found.system, found.steps
-        owner = "" if found.starter is not None else f", as {system.id} reads it"
-        yield self.style(f"{printable(str(head.path))}: {found.kind}{owner}", "bold")
-        yield from self._rows("read", _amount_read(head))
-        yield from self._rows("steps", _steps_text(steps))
-        if steps.epochs > 1:
-            yield from self._rows("epochs", f"{steps.epochs}, of steps up to {steps.epoch_length}")
-        yield from self._rows("ranks", _ranks_text(steps))
-        yield from self._rows("time", _meaning(system.log_format))
-        if found.checked.agreements:
-            yield from self._rows("checked", f"it {', '.join(found.checked.agreements)}")
-        doubts = list(found.unsure)
-        if found.starter is None:
-            doubts += found.checked.contradictions
-        yield from self._rows("window", _window_text(system))
-        yield from self._metrics(found, run)
-        facts = [f"{each.fact.name} {_some(each.values)}" for each in found.facts]
-        yield from self._rows("facts", "; ".join(facts) or "none")
-        yield from self._numbers(head, system)
-        form = found.starter.format if found.starter is not None else ""
-        if isinstance(form, ShippedSystem):
-            text = f"{form.name}, which ships: 'pytest-dlperf systems {form.name}' shows it"
-            yield from self._rows("system", text)
-        elif not isinstance(form, str):
-            shown = {key: one for key, one in form.items() if key != "facts"}
-            yield from self._rows("format", written(shown))
-        doubts += _doubts(found)
-        for doubt in dict.fromkeys(doubts):
-            yield from self._rows("unsure", doubt)
-        yield from self._next(head, found)
+    def lines(self, head: HeadOfLog, found: Found) -> Iterator[str]:
+        """Describe a log."""
+        if found is None:
+            trainer = head.trainer()
+            what = f"a log of {trainer.name}" if trainer is not None else "an unknown log"
+            kind, rows = f"{what}, in which no line shows a step", self._unknown(head)
+        elif isinstance(found, ProbeOutput):
+            kind, rows = found.kind, self._probe(head, found)
+        else:
+            owner = "" if found.draft is not None else f", as {found.system.id} reads it"
+            kind, rows = f"{found.kind}{owner}", self._known(head, found)
+        yield self.style(f"{printable(str(head.path))}: {kind}", "bold")
+        yield from self._shown("read", _amount_read(head))
+        for label, text in rows:
+            yield from self._shown(label, text)
 
-    def unknown(self, head: HeadOfLog, beside: HeadOfLog | None) -> Iterator[str]:
-        """Describe a log that no format reads; one ``beside`` it may show the steps."""
-        shown = printable(str(head.path))
+    def _shown(self, label: str, text: str) -> Iterator[str]:
+        lines = [text]  # what is to be copied stays unbroken
+        if label not in {"next", "format"} and not text.startswith("pytest"):
+            lines = wrapped(text, max(self.style.width - _LABEL_WIDTH, 30)) or [""]
+        for number, line in enumerate(lines):
+            yield f"  {'' if number else label:<{_LABEL_WIDTH - 2}}{line}"
+
+    def _known(self, head: HeadOfLog, found: Identification) -> _Rows:
+        system, steps = found.system, found.steps
+        yield "steps", _steps_text(steps)
+        if steps.epochs > 1:
+            yield "epochs", f"{steps.epochs}, of steps up to {steps.epoch_length}"
+        yield "ranks", _ranks_text(steps)
+        yield "time", _meaning(system.log_format)
+        if found.checked.agreements:
+            yield "checked", f"it {', '.join(found.checked.agreements)}"
+        yield "window", _window_text(system)
+        yield from _measured(measure(head, found, self.wanted), found)
+        facts = [
+            f"{each.fact.name} {', '.join(map(printable, each.values[:_SHOWN]))}"
+            f"{' (it says both)' if len(each.values) > 1 else ''}"
+            for each in found.facts
+        ]
+        yield "facts", "; ".join(facts) or "none"
+        yield from _numbers(head, system)
+        keys = {} if found.draft is None else found.draft.keys
+        form = keys.get("log", {}).get("format")
+        if "extends" in keys:
+            yield "system", f"{keys['extends']}, which ships: 'pytest-dlperf systems' shows it"
+        elif isinstance(form, dict):
+            yield "format", written({key: one for key, one in form.items() if key != "facts"})
+        yield from (("unsure", doubt) for doubt in dict.fromkeys(_doubts(found)))
+        cases = [case.id for case in found.cases]
+        if self.wanted is not None and found.draft is None:
+            cases = [case.id for case in system.cases if case == self.wanted]
+        if len(cases) > 1:
+            yield "cases", named(cases, _SHOWN)
+        yield from self._next(head, system, found.case.id if found.draft else cases[:1])
+
+    def _unknown(self, head: HeadOfLog) -> _Rows:
         trainer = head.trainer()
-        what = f"a log of {trainer.name}" if trainer is not None else "an unknown log"
-        yield self.style(f"{shown}: {what}, in which no line shows a step", "bold", "yellow")
-        yield from self._rows("read", _amount_read(head))
         mine = sorted({s.log_format.name for s in self.systems.values()} - set(self.formats))
         own = f", of the project {', '.join(mine)}" if mine else ""
-        yield from self._rows(
-            "tried",
-            f"the formats {', '.join(self.formats)}{own}; {len(known_trainers())} known trainers; "
-            "lines that look alike and hold a number that rises",
-        )
+        lines = "lines that look alike and hold a number that rises"
+        trainers = f"{len(known_trainers())} known trainers"
+        yield "tried", f"the formats {', '.join(self.formats)}{own}; {trainers}; {lines}"
         if trainer is not None and trainer.advice:
-            yield from self._rows("known", trainer.advice)
+            yield "known", trainer.advice
         for kind in head.clusters.repeated[:1]:
             line = kind.lines[0].decode(errors="replace").strip()
-            text = f"{kind.count} times: {cut(printable(line), 200)}"
-            yield from self._rows("most alike", text)
-        if beside is not None:
-            yield from self._rows(
-                "next",
-                f"if it is another node's of the run of {printable(str(beside.path))}, say in "
-                "'log.node' whose log shows the steps, and name the logs of all nodes, node 0's "
-                "first: --dlperf-logs CASE=FILE,FILE",
+            yield "most alike", f"{kind.count} times: {cut(printable(line), 200)}"
+        said = f"have each rank print a line a step, for the format dlperf: {_LINE}"
+        if trainer is not None and trainer.system in PRINTED_BY_US:
+            said = (
+                f"a system file that says 'extends: {trainer.system}' has it print its steps, "
+                "without a change of the script; 'pytest-dlperf init' writes one"
             )
-            return
-        ships = "" if trainer is None else trainer.system
-        yield from self._rows(
-            "next",
-            f"a system file that says 'extends: {ships}' has it print its steps, without a change "
-            "of the script; 'pytest-dlperf init' writes one"
-            if ships in PRINTED_BY_US
-            else f"have each rank print a line a step, for the format dlperf: {_LINE}",
-        )
+        yield "next", said
         if trainer is None:
-            yield from self._rows("", "or, of a program without steps, declare its 'metrics'")
+            yield "", "or, of a program without steps, declare its 'metrics'"
 
-    def probe(self, head: HeadOfLog, found: ProbeOutput) -> Iterator[str]:
-        """Describe what a program without steps has printed or written."""
-        yield self.style(f"{printable(str(head.path))}: {found.kind}", "bold")
-        yield from self._rows("read", _amount_read(head))
-        yield from self._rows("kind", "a probe: a run is one start of the program")
+    def _probe(self, head: HeadOfLog, found: ProbeOutput) -> _Rows:
+        yield "kind", "a probe: a run is one start of the program"
         for name, members in groupby(found.metrics, lambda one: one.family or one.name):
             texts = [
                 f"{f'{one.member_name} ' if one.family else ''}"
                 f"{quantity(found.run.metrics.get(one.name), one.unit)}"
                 for one in members
             ]
-            yield from self._rows("metric", f"{name} {named(texts, _VALUES_SHOWN)}")
-        for doubt in found.unsure:
-            yield from self._rows("unsure", doubt)
-        shown, case = shlex.quote(os.fspath(head.path)), found.system.cases[0].id
-        if found.text and self.file is None:
-            file = f"bench_tests/systems/{found.system.id}.yaml"
-            yield from self._rows("next", f"pytest-dlperf read {shown} --write {file}")
-            return
-        if found.text:
-            yield from self._rows(
-                "next", f"look at what {shlex.quote(str(self.file))} marks with ?"
-            )
-        session = f"pytest bench_tests -k {case} --dlperf-logs {case}={shown}"
-        yield from self._rows("" if found.text else "next", session)
+            yield "metric", f"{name} {named(texts, _SHOWN)}"
+        yield from (("unsure", doubt) for doubt in found.unsure)
+        case = found.system.cases[0].id
+        yield from self._next(head, found.system, case if found.text else [case])
 
-    def _numbers(self, head: HeadOfLog, system: System) -> Iterator[str]:
-        kind = lines_of(head.clusters.repeated, system.log_format)
-        if kind is None:
-            return
-        texts = [
-            f"{printable(each.name)} {each.first} … {each.last}"
-            f"{f' {each.unit}' if each.unit and each.unit != each.name else ''}"
-            for each in named_numbers(kind.columns())
-        ]
-        yield from self._rows("numbers", "; ".join(texts))
-        yield from self._rows(
-            "a record", cut(printable(kind.lines[0].decode(errors="replace")), 300)
-        )
-
-    def _metrics(self, found: Identification, run: Run | None) -> Iterator[str]:
-        """Describe the metrics of the window."""
-        if run is None:
-            text = "none: no time is printed; of launches it is measured by when lines arrive"
-            yield from self._rows("throughput", text)
-            return
-        yield from self._rows("throughput", _throughput_text(run, found))
-        units = {metric.name: metric.unit for metric in found.system.metrics}
-        for name, value in run.metrics.items():
-            if name != THROUGHPUT:
-                yield from self._rows("metric", f"{name} {quantity(value, units.get(name, ''))}")
-
-    def _next(self, head: HeadOfLog, found: Identification) -> Iterator[str]:
-        shown = shlex.quote(os.fspath(head.path))
-        if found.starter is not None:
+    def _next(self, head: HeadOfLog, system: System, cases: str | list[str]) -> _Rows:
+        """Say the next command, of the case of a file that is to be written, or of the project."""
+        log = shlex.quote(os.fspath(head.path))
+        if isinstance(cases, str):
             if self.file is None:
-                file = f"bench_tests/systems/{found.system.id}.yaml"
-                yield from self._rows("next", f"pytest-dlperf read {shown} --write {file}")
+                file = f"bench_tests/systems/{system.id}.yaml"
+                yield "next", f"pytest-dlperf read {log} --write {file}"
                 return
-            file = shlex.quote(str(self.file))
             folder = shlex.quote(str(self.file.parent))
-            yield from self._rows("next", f"look at what {file} marks with ?")
-            yield from self._rows("", f"pytest-dlperf check --systems {folder}")
-            yield from self._rows("", f"pytest bench_tests --dlperf-logs {found.case.id}={shown}")
-            return
-        cases = [case.id for case in found.cases]
-        if self.wanted is not None:
-            cases = [case.id for case in found.system.cases if case == self.wanted]
-        if not cases:
-            yield from self._rows(
-                "next",
-                f"{found.system.file} has no case of what the log is of; add one",
-            )
-            return
-        if len(cases) > 1:
-            yield from self._rows("cases", f"{named(cases, _CASES_NAMED)}")
-        yield from self._rows(
-            "next", f"pytest bench_tests -k {cases[0]} --dlperf-logs {cases[0]}={shown}"
-        )
-
-    def _rows(self, label: str, text: str) -> Iterator[str]:
-        if label in ("next", "format") or text.startswith("pytest"):
-            # To be copied, so unbroken.
-            yield _row(label, text)
-            return
-        first, *rest = wrapped(text, max(self.style.width - _LABEL_WIDTH, 30)) or [""]
-        yield _row(label, first)
-        yield from (_row("", line) for line in rest)
+            yield "next", f"look at what {shlex.quote(str(self.file))} marks with ?"
+            yield "", f"pytest-dlperf check --systems {folder}"
+            yield "", f"pytest bench_tests --dlperf-logs {cases}={log}"
+        elif cases:
+            yield "next", f"pytest bench_tests -k {cases[0]} --dlperf-logs {cases[0]}={log}"
+        else:
+            yield "next", f"{system.file} has no case of what the log is of; add one"
 
 
-def _row(label: str, text: str) -> str:
-    return f"  {label:<{_LABEL_WIDTH - 2}}{text}"
+def _numbers(head: HeadOfLog, system: System) -> _Rows:
+    kind = lines_of(head.clusters.repeated, system.log_format)
+    if kind is not None:
+        texts = [
+            f"{printable(name)} {each.texts[0].decode()} … {each.texts[-1].decode()}"
+            f"{f' {unit_of(each)}' if unit_of(each) != name else ''}".rstrip()
+            for name, each in named_numbers(kind.columns()).items()
+        ]
+        yield "numbers", "; ".join(texts)
+        yield "a record", cut(printable(kind.lines[0].decode(errors="replace")), 300)
 
 
 def _amount_read(head: HeadOfLog) -> str:
@@ -238,9 +187,11 @@ def _steps_text(steps: StepsOfLog) -> str:
 def _ranks_text(steps: StepsOfLog) -> str:
     if steps.ranks:
         return f"{named(steps.ranks, 8)} print, by name"
-    if steps.printers > 1:
-        return f"{steps.printers} print, without their names"
-    return "one process prints"
+    return (
+        f"{steps.printers} print, without their names"
+        if steps.printers > 1
+        else "one process prints"
+    )
 
 
 def _window_text(system: System) -> str:
@@ -253,64 +204,56 @@ def _window_text(system: System) -> str:
     )
 
 
-def _throughput_text(run: Run, found: Identification) -> str:
-    if run.status is not RunStatus.OK:
-        return f"none: {run.reason}"
-    value, case = run.metrics[THROUGHPUT], found.case
-    note = f"; {run.reason}" if run.reason else ""
-    log_format = found.system.log_format
-    # Of an unknown length, a sample counts as one token.
-    has_length = not any(each.startswith("sequence_length:") for each in found.unsure)
-    if found.batch_source and (has_length or log_format.timing is not Timing.TOKENS_PER_SECOND):
-        of = f"global batch {case.global_batch}, {found.batch_source}"
-        return f"{quantity(value, found.system.unit if has_length else 'samples/s')} ({of}){note}"
-    if log_format.steps_in is StepsIn.SAMPLES:
-        per_sample = case.tokens_per_sample(found.system.unit)
-        return f"{quantity(value / per_sample, 'samples/s')} (steps are samples){note}"
-    if (unit := _UNIT_OF_RATE.get(log_format.timing)) is not None:
-        # A speed needs no batch, and one of tokens no length of a sample.
-        if found.system.unit == TOKENS and unit != TOKENS:
-            value /= case.sequence_length or 1
-        parts = case.rates_per_run(log_format.rate_scope)
-        of = "as printed" if parts == 1 else f"{parts} times what is printed"
-        return f"{quantity(value, unit)} ({of}){note}"
-    per_step = value / case.work_of_step(found.system.unit)
-    return f"{per_step:.4g} steps/s; --case CASE makes samples of it{note}"
-
-
 def _doubts(found: Identification) -> Iterator[str]:
-    guessed = found.guess
-    if guessed is not None and guessed.others:
-        yield f"also on the line, and not taken: {', '.join(guessed.others)}"
+    yield from found.unsure
+    if found.draft is None:
+        yield from found.checked.contradictions
+    if found.others:
+        yield f"also on the line, and not taken: {', '.join(found.others)}"
     if found.trainer is not None and found.trainer.advice:
         yield found.trainer.advice
 
 
-def _some(values: Sequence[str]) -> str:
-    shown = ", ".join(printable(value) for value in values[:_VALUES_SHOWN])
-    return f"{shown} (it says both)" if len(values) > 1 else shown
+def _measured(run: Run | None, found: Identification) -> _Rows:
+    yield "throughput", _throughput_text(run, found)
+    units = {metric.name: metric.unit for metric in found.system.metrics}
+    for name, value in {} if run is None else run.metrics.items():
+        if name != THROUGHPUT:
+            yield "metric", f"{name} {quantity(value, units.get(name, ''))}"
+
+
+def _throughput_text(run: Run | None, found: Identification) -> str:
+    if run is None:
+        return "none: no time is printed; of launches it is measured by when lines arrive"
+    if run.status is not RunStatus.OK:
+        return f"none: {run.reason}"
+    value, case, unit = run.metrics[THROUGHPUT], found.case, found.system.unit
+    log_format = found.system.log_format
+    rate = _UNIT_OF_RATE.get(log_format.timing)
+    # Of an unknown length, a sample counts as one token.
+    has_length = not any(each.startswith("sequence_length:") for each in found.unsure)
+    if found.batch_source and (has_length or rate != TOKENS):
+        unit = unit if has_length else "samples/s"
+        of = f"global batch {case.global_batch}, {found.batch_source}"
+    elif log_format.steps_in is StepsIn.SAMPLES:
+        value, unit, of = value / case.tokens_per_sample(unit), "samples/s", "steps are samples"
+    elif rate is not None:
+        # A speed needs no batch, and one of tokens no length of a sample.
+        value /= (case.sequence_length or 1) if unit == TOKENS != rate else 1
+        parts = case.rates_per_run(log_format.rate_scope)
+        unit, of = rate, "as printed" if parts == 1 else f"{parts} times what is printed"
+    else:
+        per_step = value / case.work_of_step(unit)
+        said = f"{per_step:.4g} steps/s; --case CASE makes samples of it"
+        return f"{said}; {run.reason}" if run.reason else said
+    return f"{quantity(value, unit)} ({of}){f'; {run.reason}' if run.reason else ''}"
 
 
 def _meaning(log_format: LogFormat) -> str:
     """Describe the time on a record."""
-    timing, covers = log_format.timing, log_format.covers
+    timing, covers, scope = log_format.timing, log_format.covers, log_format.rate_scope
     if timing is Timing.ARRIVAL:
         return "nothing on the line: when it came is known of launches only"
-    if timing.kind is TimeKind.MOMENT:
-        return f"{timing.value}: {timing.kind.value}"
-    of = {
-        Covers.LAST_STEP: "of the last step",
-        Covers.SINCE_LAST: "of the steps since the record before",
-        Covers.TOTAL_SINCE_LAST: "of all steps since the record before together",
-        Covers.SINCE_START: "of all steps since the start",
-        None: "",
-    }[covers]
-    scope = ""
-    if timing.kind is TimeKind.RATE and timing is not Timing.STEPS_PER_SECOND:
-        scope = {
-            RateScope.GLOBAL: ", of all devices",
-            RateScope.NODE: ", of a node",
-            RateScope.RANK: ", of a rank",
-            RateScope.DEVICE: ", of a device",
-        }[log_format.rate_scope]
-    return f"{timing.value}: {timing.kind.value}, {of}{scope}"
+    of = f", covers: {covers.value}" if covers and timing.kind is not TimeKind.MOMENT else ""
+    of += f", rate_scope: {scope.value}" if timing.kind is TimeKind.RATE else ""
+    return f"{timing.value}: {timing.kind.value}{of}"

@@ -19,21 +19,13 @@ from pytest_dlperf.command.shell import (
     path_argument,
     write_report,
 )
-from pytest_dlperf.command.training_log import head_of, measure
+from pytest_dlperf.command.training_log import Found, found_in, head_of
 from pytest_dlperf.config.systems import System, read_systems
 from pytest_dlperf.files.mistakes import nearest
-from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.report.printing import printable
-from pytest_dlperf.survey.head import HeadOfLog
-from pytest_dlperf.survey.identify import Identification, identify
-from pytest_dlperf.survey.probe_output import (
-    ProbeOutput,
-    is_one_document,
-    known_probe,
-    probe_of_numbers,
-)
+from pytest_dlperf.survey.probe_output import ProbeOutput
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,36 +60,15 @@ def run(options: argparse.Namespace) -> int:
     style = Style(sys.stdout)
     reader = LogReport(systems, formats, wanted, style, file)
     style.show(f"note: {one}; 'pytest-dlperf check' shows all mistakes" for one in problems[:1])
-    identified = [_identified(head, systems, formats, wanted) for head in heads]
-    shows_steps = (head for head, found in zip(heads, identified, strict=True) if found)
-    beside = next(shows_steps, None)
-    for number, (head, found) in enumerate(zip(heads, identified, strict=True)):
-        if number:
+    identified: list[Found] = []
+    for head in heads:
+        if identified:
             style.show([""])
-        if found is None:
-            style.show(reader.unknown(head, beside))
-        elif isinstance(found, ProbeOutput):
-            style.show(reader.probe(head, found))
-        else:
-            style.show(reader.known(head, found, measure(head, found, wanted)))
+        identified.append(found_in(head, systems, formats, wanted))
+        style.show(reader.lines(head, identified[-1]))
         if file is not None:
-            _write(file, found)
+            _write(file, identified[-1])
     return FINE if all(identified) else FAULTS
-
-
-def _identified(
-    head: HeadOfLog,
-    systems: Mapping[str, System],
-    formats: Mapping[str, LogFormat],
-    wanted: Case | None,
-) -> Identification | ProbeOutput | None:
-    """Find out what a log is: of a known probe, or of a training."""
-    if wanted is not None and wanted.work is not None:
-        return identify(head, systems, formats, wanted)
-    found: Identification | ProbeOutput | None = known_probe(head.path, systems)
-    if found is None and not is_one_document(head):
-        found = identify(head, systems, formats, wanted)
-    return found or probe_of_numbers(head)
 
 
 def _check_write(options: argparse.Namespace) -> None:
@@ -122,12 +93,12 @@ def _case(given: str | None, systems: Mapping[str, System]) -> Case | None:
         raise UsageError(f"--case: {error}{nearest(given, known)}") from error
 
 
-def _write(file: Path, found: Identification | ProbeOutput | None) -> None:
+def _write(file: Path, found: Found) -> None:
     if found is None:
         raise UsageError("--write: nothing was found to write")
     if isinstance(found, ProbeOutput) and found.text:
         write_report("--write", file, found.text)
         return
-    if isinstance(found, ProbeOutput) or found.starter is None:
+    if isinstance(found, ProbeOutput) or found.draft is None:
         raise UsageError(f"--write: {found.system.id} reads such logs already: {found.system.file}")
-    write_report("--write", file, found.starter.file().text())
+    write_report("--write", file, found.draft.text())

@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_dlperf.config.systems import System
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.writing import make_folder, write_whole
+from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.model.case import Case
@@ -20,10 +23,14 @@ from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator, Run
 from pytest_dlperf.model.work import Timing
 from pytest_dlperf.report.printing import printable
-from pytest_dlperf.survey.drafting import as_typed
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identify import Identification, identify
-from pytest_dlperf.survey.probe_output import ProbeOutput, known_probe
+from pytest_dlperf.survey.probe_output import (
+    ProbeOutput,
+    document_of,
+    known_probe,
+    probe_of_numbers,
+)
 
 if TYPE_CHECKING:
     from pytest_dlperf.survey.own_command import OwnCommand
@@ -33,21 +40,19 @@ _ENOUGH_STEPS: Final = 40
 _ENOUGH_SLOW_STEPS: Final = 10
 """Steps that are enough of a slow training."""
 _SLOW_AFTER_S: Final = 40.0
-_LINES_SHOWN: Final = 8
 _LOOK_S: Final = 1.0
+Found: TypeAlias = "Identification | ProbeOutput | None"
 
 
 class TrialRun(Struct, frozen=True, kw_only=True):
     """The outcome of a short run."""
 
     log: Path
-    found: Identification | None
-    probe: ProbeOutput | None
-    """What a known program without steps has printed, which ended by itself."""
+    text: str
+    found: Found
     exit_code: int | None
     """``None`` if it was ended, as usual."""
     elapsed_s: float
-    last_lines: str
 
 
 def head_of(path: Path) -> HeadOfLog:
@@ -70,22 +75,31 @@ def head_of(path: Path) -> HeadOfLog:
         raise UsageError(f"{shown}: {error.strerror or error}{hint}") from error
 
 
+def found_in(
+    head: HeadOfLog,
+    systems: Mapping[str, System],
+    formats: Mapping[str, LogFormat],
+    wanted: Case | None = None,
+) -> Found:
+    """Find out what a log is: of a known probe, of a training, or of a program with speeds."""
+    if wanted is not None and wanted.work is not None:
+        return identify(head, systems, formats, wanted)
+    found: Found = known_probe(head.path, systems)
+    if found is None and document_of(head) is None:
+        found = identify(head, systems, formats, None)
+    return found or probe_of_numbers(head)
+
+
 def measure(head: HeadOfLog, found: Identification, wanted: Case | None) -> Run | None:
     """Measure a log; ``None`` where neither it nor its supervisor says when steps were."""
-    by_arrival = found.system.log_format.timing is Timing.ARRIVAL
-    if by_arrival and not arrivals_of(head.path).exists():
+    system = found.system
+    log_format = system.log_format
+    if log_format.timing is Timing.ARRIVAL and not arrivals_of(head.path).exists():
         return None
-    is_made_up = wanted is None and not found.cases
-    return _measured(head, found, is_made_up=is_made_up)
-
-
-def _measured(head: HeadOfLog, found: Identification, *, is_made_up: bool) -> Run:
     # Only logs that show steps cost these imports.
     from pytest_dlperf.logs.throughput import LogReading, LogState
 
-    system = found.system
-    log_format = system.log_format
-    if is_made_up:  # nothing to check it against
+    if wanted is None and not found.cases:  # nothing to check it against
         log_format = replace(log_format, facts=(), devices=None)
     reading = LogReading(
         head.path,
@@ -119,12 +133,12 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
     from pytest_dlperf.launch.record import FirstStep, Stop, Stopped
     from pytest_dlperf.launch.run import run_on_hosts
     from pytest_dlperf.launch.step_lines import TRAINER, step_files
+    from pytest_dlperf.survey.own_command import as_typed
 
     folder = _FOLDER.absolute()
     make_folder(folder / "steps")
-    log = next(
-        file for number in range(1, 10**6) if not (file := folder / f"train_{number}.log").exists()
-    )
+    logs = (folder / f"train_{number}.log" for number in range(1, 10**6))
+    log = next(file for file in logs if not file.exists())
     environment = dict(command.environment)
     if steps is not None:
         for name, text in step_files().items():
@@ -140,7 +154,7 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
 
         def look(self) -> Stopped | None:
             now = time.monotonic()
-            if now < self.look_at or (found := _identified(log)) is None:
+            if now < self.look_at or not isinstance(found := _identified(log), Identification):
                 return None
             self.look_at = now + _LOOK_S
             enough = _ENOUGH_STEPS if now - started <= _SLOW_AFTER_S else _ENOUGH_SLOW_STEPS
@@ -170,20 +184,20 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
     code = outcome.exit_codes[0] if has_ended else None
     if has_ended and code is None:
         raise UsageError(f"--command: {outcome.error}")
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    found = _identified(log)
     return TrialRun(
         log=log.relative_to(Path.cwd()),
-        found=found,
-        probe=known_probe(log, {}) if code == 0 and text else None,
+        text=log.read_text(encoding="utf-8", errors="replace") if log.exists() else "",
+        found=_identified(log, has_ended=code == 0),
         exit_code=code,
         elapsed_s=time.monotonic() - started,
-        last_lines="\n".join(f"  {printable(line)}" for line in text.splitlines()[-_LINES_SHOWN:]),
     )
 
 
-def _identified(log: Path) -> Identification | None:
+def _identified(log: Path, *, has_ended: bool = False) -> Found:
     try:
-        return identify(HeadOfLog(log), {}, BUILTIN_FORMATS, None)
+        head = HeadOfLog(log)
     except (NoLogError, OSError):
         return None  # nothing yet
+    if has_ended and (probe := known_probe(log, {})) is not None:
+        return probe
+    return identify(head, {}, BUILTIN_FORMATS, None)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 from msgspec import Struct
 
-from pytest_dlperf.formats.meanings import Number, trainers_in, vocabulary
+from pytest_dlperf.formats.meanings import trainers_in, vocabulary
 from pytest_dlperf.logs.mean_since_start import step_behind_mean
 from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
 from pytest_dlperf.survey.expressions import record_of
@@ -47,12 +47,12 @@ _NOT_TRAINING: Final = re.compile(
     r"\b(?:test|val|valid|validation|eval|evaluation)\b|%\|.*\| *[0-9]+/[0-9]+ \[|━", re.IGNORECASE
 )
 """Evaluation, and bars, which are drawn again and again."""
-_COUNTED: Final = re.compile(r" ?(?:it(?:er(?:ation)?)?s?|steps?|batch(?:es)?)\b(?!/)")
-"""What stands behind a count of steps, as in ``Time(100 iters)``."""
+_NO_TIME: Final = re.compile(
+    r" ?(?:it(?:er(?:ation)?)?s?|steps?|batch(?:es)?)\b(?!/)|[KMGT](?![A-Za-z])"
+)
+"""Behind a count of steps, ``Time(100 iters)``, and ``11.5K``, which would be read as 11.5."""
 _CLOCK_UNITS: Final = frozenset(("d", "h", "m"))
 """Between the numbers of ``1h 2m 3s``, which no step takes."""
-_PREFIX: Final = re.compile("[KMGT](?![A-Za-z])")
-"""Behind a number such as ``11.5K``, which an expression would read as 11.5."""
 _OWN_WORDS: Final = re.compile(r" ?[a-z/]* ?[a-z]+(?= *[^\s:=a-z])", re.IGNORECASE)
 """What stands behind a number, and is no name of the next one: ``s avg`` of ``0.5s avg)``."""
 _REACH: Final = 60
@@ -65,20 +65,13 @@ _MILLISECONDS_SINCE_1970: Final = 1e12
 class Guess(Struct, frozen=True, kw_only=True):
     """How a log seems to show its steps."""
 
-    formats: tuple[Mapping[str, Any], ...]
-    """What ``log.format`` may say, the best first."""
+    format: Mapping[str, Any]
+    """What ``log.format`` may say."""
     doubts: Mapping[str, str]
-    """Questions, by the group or the key of the format that they are about."""
+    """Questions, by the keys of a system file."""
     count: int
-    others: tuple[str, ...] = ()
+    others: tuple[str, ...]
     """What else could be the time, as the log calls it."""
-
-    def doubts_of(self, declared: Mapping[str, Any]) -> dict[str, str]:
-        """Return the questions by the keys of a system file that declares the format."""
-        record = next(key for key in ("record", "json", "csv") if key in declared)
-        found = {f"log.format.{key}": self.doubts[key] for key in declared if key in self.doubts}
-        said = [self.doubts[key] for key in ("step_number", "time") if key in self.doubts]
-        return {**found, **({f"log.format.{record}": " ".join(said)} if said else {})}
 
 
 class _Time(Struct):
@@ -95,37 +88,34 @@ class _Time(Struct):
 
 def guesses(kinds: Iterable[LineCluster]) -> list[Guess]:
     """Guess by each kind of lines that look alike, the likeliest first."""
-    found = [scored for kind in kinds if kind.count >= _MIN_RECORDS for scored in _guess_of(kind)]
+    found = [scored for kind in kinds if kind.count >= _MIN_RECORDS for scored in _guesses_of(kind)]
     found.sort(key=lambda scored: -scored[0])
     return [each for score, each in found if score >= _MIN_SCORE]
 
 
 def guess_of_table(text: bytes) -> Guess | None:
     """Guess by a table of CSV; ``None`` where a text is none, or has no steps."""
-    lines = text.split(b"\n")
-    names = [cell.strip(' "') for cell in lines[0].decode(errors="replace").split(",")]
+    lines = text.decode(errors="replace").split("\n")[:SAMPLES]
+    names, *rows = ([cell.strip(' "') for cell in line.split(",")] for line in lines)
     if len(names) < _MIN_COLUMNS or not all(map(_COLUMN.fullmatch, names)):
         return None
-    rows = [[cell.strip() for cell in line.split(b",")] for line in lines[1:SAMPLES]]
     # Where numbers of several kinds share a table, a row has some of them.
     filled = Counter(tuple(map(bool, row)) for row in rows if len(row) == len(names))
     usual = max(filled, key=lambda cells: filled[cells], default=())
     rows = [row for row in rows if tuple(map(bool, row)) == usual]
-    if len(rows) < _MIN_RECORDS:
-        return None
     columns = [
-        Column([row[at] or b"-" for row in rows], f"{name}: ", "", is_padded=False)
+        Column([(row[at] or "-").encode() for row in rows], f"{name}: ", "", is_padded=False)
         for at, name in enumerate(names)
     ]
-    step = _step_of(columns)
+    step = _step_of(columns) if len(rows) >= _MIN_RECORDS else None
     times = [] if step is None else _times_of(columns, step[0], b"")
     if step is None or not times:
         return None
     keys = {"step": names[step[0]], times[0].timing.value: names[times[0].column]}
-    return _guess(columns, step[0], times, len(rows), [{"csv": keys}])
+    return _guess(columns, step[0], times, len(rows), {"csv": keys})
 
 
-def _guess_of(kind: LineCluster) -> list[tuple[float, Guess]]:
+def _guesses_of(kind: LineCluster) -> Iterator[tuple[float, Guess]]:
     """Guess by each number of such lines that may be the time; each with its score."""
     columns, line = kind.columns(), kind.lines[0].decode(errors="replace")
     step, rank = _step_of(columns), _rank_of(columns)
@@ -138,21 +128,20 @@ def _guess_of(kind: LineCluster) -> list[tuple[float, Guess]]:
         times = [time for time in times if is_counted and time.timing not in _DATES]
     elif not times:
         times = [_Time(-1, Timing.ARRIVAL, 0)]
-    found = []
-    for number, time in enumerate(times):
+    for time in times:
         groups = {at_step: "step", time.column: time.timing.value}
         groups |= {_epoch_of(columns, at_step): "epoch", rank: "rank"}
         wanted = {at: group for at, group in groups.items() if at is not None and at >= 0}
         record = record_of(kind, columns, wanted)
         if record is None:
             continue
-        names = {group: name_of(columns[at]) for at, group in wanted.items()}
-        forms: list[dict[str, Any]] = [{"json": names}] if _are_keys(line, names) else []
-        others = [time, *times[:number], *times[number + 1 :]]
-        guess = _guess(columns, at_step, others, kind.count, [*forms, {"record": record}])
         score = (step[1] if step else 0) + time.score + min(kind.count, 60) / 10
-        found.append((score - 12 * bool(_NOT_TRAINING.search(line)), guess))
-    return found
+        score -= 12 * bool(_NOT_TRAINING.search(line))
+        ordered = sorted(times, key=lambda each: each is not time)
+        keys = {group: name_of(columns[at]) for at, group in wanted.items()}
+        if all(re.search(rf"[{{,] ?['\"]{re.escape(key)}['\"]: ?", line) for key in keys.values()):
+            yield score, _guess(columns, at_step, ordered, kind.count, {"json": keys})
+        yield score, _guess(columns, at_step, ordered, kind.count, {"record": record})
 
 
 def _guess(
@@ -160,58 +149,46 @@ def _guess(
     at_step: int | None,
     times: Sequence[_Time],
     count: int,
-    forms: Sequence[dict[str, Any]],
+    form: dict[str, Any],
 ) -> Guess:
     """Say how a system file declares such lines, and what is to be asked of it."""
-    time, doubts, more = times[0], dict[str, str](), dict[str, Any]()
-    steps = [] if at_step is None else columns[at_step].integers or []
+    time, steps, asked, doubts = times[0], list[int](), list[str](), dict[str, str]()
+    form, record = dict(form), f"log.format.{next(iter(form))}"
     if at_step is None:
-        more["step"] = "count"
+        form["step"] = "count"
     else:
-        doubts["step_number"] = (
-            f"is {name_of(columns[at_step]) or steps[0]!r} the number of a step?"
-        )
-    repeated = sum(often > 1 for often in Counter(steps).values())
-    if repeated > len({*steps}) / 2 or _rank_of(columns) is not None:
-        more["ranks"] = "local"
-        often = Counter(steps).most_common(1)[0][1] if steps else 1
-        doubts["ranks"] = (
-            f"a step stands there {often} times: by so many processes of a node, or once for each "
-            "metric, epoch or node?"
+        steps = columns[at_step].integers or []
+        asked.append(f"is {name_of(columns[at_step]) or steps[0]!r} the number of a step?")
+    often = Counter(steps)
+    if sum(n > 1 for n in often.values()) > len(often) / 2 or _rank_of(columns) is not None:
+        form["ranks"] = "local"
+        doubts["log.format.ranks"] = (
+            f"a step stands there {max(often.values(), default=1)} times: by so many processes of "
+            "a node, or once for each metric, epoch or node?"
         )
     if time.scope is not RateScope.GLOBAL:
-        more["rate_scope"] = time.scope.value
+        form["rate_scope"] = time.scope.value
     if time.covers is not None:
-        more["covers"] = time.covers.value
-    if question := _question(time, columns, _interval(steps)):
-        doubts["time"] = question
-    names = (name_of(columns[t.column]) or unit_of(columns[t.column]) for t in times[1:])
-    others = tuple(dict.fromkeys(name or "the stamp" for name in names))
-    formats = tuple({**form, **more} for form in forms)
-    return Guess(formats=formats, doubts=doubts, count=count, others=others)
+        form["covers"] = time.covers.value
+    names = [name_of(columns[t.column]) or unit_of(columns[t.column]) for t in times]
+    if time.column >= 0 and not time.is_sure:
+        asked.append(f"is {names[0]!r} {_meaning(time, _interval(steps))}?")
+    if asked:
+        doubts[record] = " ".join(asked)
+    others = tuple(dict.fromkeys(name or "the stamp" for name in names[1:]))
+    return Guess(format=form, doubts=doubts, count=count, others=others)
 
 
-def _question(time: _Time, columns: Sequence[Column], interval: int) -> str:
-    """Ask what is in doubt about the number that is taken for the time."""
-    kind = time.timing.kind
-    if time.column < 0 or time.is_sure:
-        return ""
-    name = name_of(columns[time.column]) or unit_of(columns[time.column])
+def _meaning(time: _Time, interval: int) -> str:
+    """Say what a number has to be that is taken for the time, and what else it may be."""
     if time.covers is Covers.SINCE_START:
-        return f"is {name!r} a mean since the start?"
-    if kind is TimeKind.DURATION:
+        return "a mean since the start"
+    if time.timing.kind is TimeKind.DURATION:
         several = f", or of the {interval} since the line before (covers: total_since_last)"
-        return f"is {name!r} the time of one whole step{several if interval > 1 else ''}?"
-    if kind is TimeKind.RATE and time.timing is not Timing.STEPS_PER_SECOND:
-        return f"is {name!r} of all devices, of a node, of a rank or of a device (rate_scope)?"
-    return f"is {name!r} {time.timing.value.replace('_', ' ')}?"
-
-
-def _are_keys(line: str, names: Mapping[str, str]) -> bool:
-    """Say whether a line holds an object that has these keys."""
-    return all(
-        re.search(rf"[{{,] ?['\"]{re.escape(name)}['\"]: ?", line) for name in names.values()
-    )
+        return f"the time of one whole step{several if interval > 1 else ''}"
+    if time.timing.kind is TimeKind.RATE and time.timing is not Timing.STEPS_PER_SECOND:
+        return "of all devices, of a node, of a rank or of a device (rate_scope)"
+    return time.timing.value.replace("_", " ")
 
 
 # ---------------------------------------------------------------------- steps, epochs and ranks
@@ -274,10 +251,10 @@ def _epoch_of(columns: Sequence[Column], step: int | None) -> int | None:
 
 def _rank_of(columns: Sequence[Column]) -> int | None:
     """Find the column that names the rank, where several print."""
-    for at, column in enumerate(columns):
-        if _RANK_NAME.search(name_of(column)) and column.integers and len({*column.texts}) > 1:
-            return at
-    return None
+    found = (at for at, each in enumerate(columns) if _RANK_NAME.search(name_of(each)))
+    return next(
+        (at for at in found if columns[at].integers and len({*columns[at].texts}) > 1), None
+    )
 
 
 def _interval(steps: Sequence[int]) -> int:
@@ -291,7 +268,7 @@ def _interval(steps: Sequence[int]) -> int:
 def _times_of(columns: Sequence[Column], at_step: int | None, line: bytes) -> list[_Time]:
     """Find the columns of lines like this one that may be the time of a step, likeliest first."""
     trainers = [*trainers_in(line)]
-    steps = len({*columns[at_step or 0].texts})
+    steps = columns[at_step or 0]
     found = []
     for at, column in enumerate(columns):
         if at == at_step:
@@ -299,14 +276,17 @@ def _times_of(columns: Sequence[Column], at_step: int | None, line: bytes) -> li
         known = (each.number_at(line, *column.span) for each in trainers)
         number = next(filter(None, known), None)
         if number is not None:
-            time = _known_time(at, number)
+            # Of a known trainer; without groups, it is for no time of steps.
+            scope = number.rate_scopes[0] if number.rate_scopes else RateScope.GLOBAL
+            times = [_Time(at, each, 8, number.covers, scope, True) for each in number.groups[:1]]
         elif column.is_stamp or column.is_clock:
-            time = _stamp(at, column)
+            times = [*_stamp(at, column)]
         else:
-            time = _number_as_time(at, column, steps, is_last=at + 1 == len(columns))
-        if time is not None:
-            found.append(time)
-            if at_step is not None and _moves_as_mean(time, column, columns[at_step].integers):
+            is_last = at + 1 == len(columns)
+            times = [*_number_as_time(at, column, len({*steps.texts}), is_last=is_last)]
+        found += times
+        for time in times if at_step is not None else ():
+            if _moves_as_mean(time, column, steps.integers):
                 time.covers = Covers.SINCE_START
     return sorted(found, key=lambda time: -time.score)
 
@@ -324,34 +304,28 @@ def _moves_as_mean(time: _Time, column: Column, steps: Sequence[int] | None) -> 
     return step_behind_mean([step - first + 1 for step in steps], means, column.texts) is not None
 
 
-def _known_time(at: int, number: Number) -> _Time | None:
-    """Take the number of a known trainer for what it is; ``None`` if for no time of steps."""
-    if not number.groups:
-        return None
-    scope = number.rate_scopes[0] if number.rate_scopes else RateScope.GLOBAL
-    return _Time(at, number.groups[0], 8, number.covers, scope, is_sure=True)
+def _stamp(at: int, column: Column) -> Iterator[_Time]:
+    is_steady = len({*column.texts}) >= _MIN_RECORDS
+    if at <= 1 and is_steady and not vocabulary().is_part(name_of(column)):
+        is_fine = re.search(rb"[0-9]:[0-9]{2}[.,]", column.texts[0]) is not None
+        score = (9 if is_fine else 4) - column.is_clock
+        yield _Time(at, Timing.TIMESTAMP, score, is_sure=True)
 
 
-def _stamp(at: int, column: Column) -> _Time | None:
-    if at > 1 or len({*column.texts}) < _MIN_RECORDS or vocabulary().is_part(name_of(column)):
-        return None
-    is_fine = re.search(rb"[0-9]:[0-9]{2}[.,]", column.texts[0]) is not None
-    return _Time(at, Timing.TIMESTAMP, (9 if is_fine else 4) - column.is_clock, is_sure=True)
-
-
-def _number_as_time(at: int, column: Column, steps: int, *, is_last: bool) -> _Time | None:
+def _number_as_time(at: int, column: Column, steps: int, *, is_last: bool) -> Iterator[_Time]:
+    """Take a number for a moment by its size, or else for what its unit or its name says it is."""
     words, values, name = vocabulary(), column.numbers, name_of(column)
     if values is None or not all(value >= 0 for value in values):
-        return None
+        return
     rises = all(after >= before for before, after in pairwise(values)) and values[-1] > values[0]
     if rises and min(values) > _SECONDS_SINCE_1970:
         is_milli = min(values) > _MILLISECONDS_SINCE_1970
         timing = Timing.EPOCH_MILLISECONDS if is_milli else Timing.TIMESTAMP
-        return _Time(at, timing, 9, is_sure=True)
-    if words.is_part(name) or _COUNTED.match(column.behind) or _PREFIX.match(column.behind):
-        return None
-    if not _CLOCK_UNITS.isdisjoint((column.before.strip(), column.behind.strip())):
-        return None
+        yield _Time(at, timing, 9, is_sure=True)
+        return
+    is_clock = not _CLOCK_UNITS.isdisjoint((column.before.strip(), column.behind.strip()))
+    if is_clock or words.is_part(name) or _NO_TIME.match(column.behind):
+        return
     # Of a few, any may rise by chance; ranks that print the same do not count twice.
     rises = rises and len({*values}) > max(5, steps / 2)
     # The next number, if there is one, shows whose a unit between the two is.
@@ -360,18 +334,17 @@ def _number_as_time(at: int, column: Column, steps: int, *, is_last: bool) -> _T
     own_words = _OWN_WORDS.match(column.behind)
     if time is not None and words.is_mean(f"{name} {own_words[0] if own_words else ''}"):
         time.score, time.covers = time.score - 5, Covers.SINCE_START
-    return time
+    yield from filter(None, [time])
 
 
 def _time_by_words(at: int, name: str, before: str, behind: str, *, rises: bool) -> _Time | None:
-    """Take a number for what its unit says it is, or its name."""
     words = vocabulary()
     around = before.encode(), behind.encode()
     unit = words.unit(*around)
     called = words.name(name if unit is None else f"{name} {unit.text}")
-    groups = unit.unit.groups if unit is not None else called.groups if called is not None else ()
     if unit is None and behind.startswith("/s"):
         return _Time(at, Timing.SAMPLES_PER_SECOND, 3)
+    groups = unit.unit.groups if unit is not None else called.groups if called is not None else ()
     if not groups or (unit is not None and unit.is_rate and len(groups) > 1):
         return None  # a speed of what is no sample, token or step
     timing = groups[0]

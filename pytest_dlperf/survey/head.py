@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice, pairwise
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pytest_dlperf.formats.expressions import Expression
 from pytest_dlperf.formats.facts import Fact
@@ -43,17 +42,10 @@ _CODE: Final = re.compile(
     rb".*\n?",
     re.MULTILINE,
 )
-_PACKED: Final = {
-    b"\x1f\x8b": "gzip",
-    b"PK\x03\x04": "zip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ": "xz",
-}
 
 
 class NoLogError(Exception):
-    """The file is not text; the message says what it seems to be."""
+    """The file holds no text; the message says what to do."""
 
 
 class StepsOfLog(Struct, frozen=True, kw_only=True):
@@ -115,7 +107,10 @@ class HeadOfLog:
             self.end = tail(file, self.read)
         if not self.blocks:
             raise NoLogError("it is empty")
-        _check_text(begin)
+        # Control characters that no text has; where a file was set back, it begins with zeros.
+        odd = sum(byte < 8 or 13 < byte < 27 or 27 < byte < 32 for byte in begin)  # noqa: PLR2004
+        if odd > _BINARY * len(begin) and any(begin):
+            raise NoLogError("it is not text; unpack it, or convert it to UTF-8")
 
     @property
     def is_whole(self) -> bool:
@@ -130,41 +125,30 @@ class HeadOfLog:
     @cached_property
     def clusters(self) -> LineClusters:
         """The lines of the first regions, by what they look like."""
-        clusters = LineClusters()
-        for block in self.blocks:
-            if block.offset >= COMPARED:
-                break
-            clusters.take(block.text)
-        return clusters
+        return LineClusters(*(block.text for block in self.blocks if block.offset < COMPARED))
 
     @cached_property
     def text(self) -> bytes:
         """Some lines of each kind, of head and end: where facts are looked for."""
-        clusters = LineClusters()
         head = b"".join(block.text for block in self.blocks if block.offset < COMPARED)
-        clusters.take(_without_code(head))
-        if self.end is not None:
-            clusters.take(self.end.text[-_END_COMPARED:])
-        return clusters.examples
+        # Some trainers print their source first; what it sets is no fact of a run.
+        code = [*_CODE.finditer(head)]
+        head = head[: code[0].start()] + head[code[-1].end() :] if code else head
+        end = b"" if self.end is None else self.end.text[-_END_COMPARED:]
+        return LineClusters(head, end).examples
 
     def trainer(self) -> Trainer | None:
         """Return the known trainer that printed the log, if it is one."""
-        found = known_trainer(self.clusters.examples)
-        for block in self.blocks:
-            if found is not None:
-                break
-            if block.offset >= COMPARED:
-                found = known_trainer(block.text)
-        return found
+        rest = (block.text for block in self.blocks if block.offset >= COMPARED)
+        found = map(known_trainer, (self.clusters.examples, *rest))
+        return next((each for each in found if each is not None), None)
 
     def formats_of(self, formats: Iterable[LogFormat]) -> list[LogFormat]:
         """Return those of some formats that the log has records of, the one with most first."""
-        counted = [(self._count(each), each) for each in formats]
-        counted = [(count, each) for count, each in counted if count]
-        return [each for _, each in sorted(counted, key=lambda pair: -pair[0])]
-
-    def _count(self, log_format: LogFormat) -> int:
-        return sum(1 for _ in islice(self._records(log_format), _ENOUGH_RECORDS))
+        counts = [
+            (sum(1 for _ in islice(self._records(each), _ENOUGH_RECORDS)), each) for each in formats
+        ]
+        return [each for count, each in sorted(counts, key=lambda pair: -pair[0]) if count]
 
     def _records(self, log_format: LogFormat) -> Iterator[Record]:
         """Find the records of the head, up to one that breaks the format."""
@@ -179,20 +163,36 @@ class HeadOfLog:
         if not records:
             return None
         rows = [*map(_row, records)]
-        last = rows[-1]
+        first, last = rows[0], rows[-1]
         if self.end is not None and log_format.step_every is None:
             with suppress(BrokenContractError):
                 for record in RecordFinder(log_format).find(self.end):
                     last = _row(record)
+        gaps = Counter(
+            second[1] - first[1]
+            for first, second in pairwise(sorted({row[:2] for row in rows}))
+            if first[0] == second[0]
+        )
+        interval = usual_gap(gaps)
+        [(rest, _)] = Counter(step % interval for _, step, _ in rows).most_common(1)
+        epochs = {epoch for epoch, *_ in rows} | {last[0]}
+        ranks = sorted({rank for *_, rank in rows if rank}, key=lambda rank: (len(rank), rank))
         is_of_ranks = log_format.ranks in {Ranks.LOCAL, Ranks.ALL}
-        return replace(
-            _steps(rows, last, self._line(records[0].offset)),
+        with LogFile(self.path) as file:
+            line = line_number(file, records[0].offset)
+        return StepsOfLog(
+            records=len(rows),
+            first=first[1],
+            usual=next(step for _, step, _ in rows if step % interval == rest),
+            last=last[1],
+            interval=interval,
+            epochs=max(epochs) - min(epochs) + 1,
+            epoch_length=max((row[1] for row in rows if row[0] < max(epochs)), default=None),
+            ranks=tuple(rank.decode(errors="replace") for rank in ranks),
+            printers=len(ranks) or sum(row[:2] == first[:2] for row in rows),
+            line=line,
             printers_are_unknown=log_format.step_every is not None and is_of_ranks,
         )
-
-    def _line(self, offset: int) -> int:
-        with LogFile(self.path) as file:
-            return line_number(file, offset)
 
     def facts(self, log_format: LogFormat) -> list[FoundFact]:
         """List what the log says of its run, by the facts of a format."""
@@ -223,62 +223,7 @@ class HeadOfLog:
             yield self.end
 
 
-def _without_code(text: bytes) -> bytes:
-    """Leave out the source that some trainers print first, from its first line of code to its last.
-
-    What it sets is no fact of a run.
-    """
-    code = [*_CODE.finditer(text)]
-    return text[: code[0].start()] + text[code[-1].end() :] if code else text
-
-
-def _check_text(begin: bytes) -> None:
-    for magic, name in _PACKED.items():
-        if begin.startswith(magic):
-            raise NoLogError(f"it is packed by {name}; unpack it first")
-    if begin.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise NoLogError("it is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8")
-    odd = sum(byte < 8 or 13 < byte < 27 or 27 < byte < 32 for byte in begin)  # noqa: PLR2004 - control characters that no text has
-    holes = begin.count(0)
-    if odd > _BINARY * len(begin) and holes < len(begin):
-        raise NoLogError("it is not text")
-
-
 def _row(record: Record) -> tuple[int, int, bytes]:
     step = int(record.step[:15]) if record.step.isdigit() else 0
     epoch = int(record.epoch[:15]) if record.epoch.isdigit() else 0
     return epoch, step, record.rank
-
-
-def _first_in_line(steps: Sequence[int], interval: int) -> int:
-    """Find the first of the steps from which most others are so many times an interval away."""
-    interval = max(interval, 1)
-    [(rest, _)] = Counter(step % interval for step in steps).most_common(1)
-    return next(step for step in steps if step % interval == rest)
-
-
-def _steps(
-    rows: Sequence[tuple[int, int, bytes]], last: tuple[int, int, bytes], line: int
-) -> StepsOfLog:
-    ranks = sorted({rank for *_, rank in rows}, key=lambda rank: (len(rank), rank))
-    epochs = sorted({epoch for epoch, *_ in rows} | {last[0]})
-    gaps: Counter[int] = Counter()
-    for (epoch, step), (following, higher) in pairwise(sorted({row[:2] for row in rows})):
-        if epoch == following:
-            gaps[higher - step] += 1
-    interval = usual_gap(gaps)
-    first = rows[0]
-    named = tuple(rank.decode(errors="replace") for rank in ranks if rank)
-    same = sum(row[:2] == first[:2] for row in rows)
-    return StepsOfLog(
-        records=len(rows),
-        first=first[1],
-        usual=_first_in_line([step for _, step, _ in rows], interval),
-        last=last[1],
-        interval=interval,
-        epochs=epochs[-1] - epochs[0] + 1,
-        epoch_length=max((step for epoch, step, _ in rows if epoch < epochs[-1]), default=None),
-        ranks=named,
-        printers=len(named) or same,
-        line=line,
-    )

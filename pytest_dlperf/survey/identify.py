@@ -14,28 +14,26 @@ from msgspec.structs import replace
 
 from pytest_dlperf.config.extends import comment_of, shipped_systems
 from pytest_dlperf.config.systems import System, system_of_text
-from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.facts import CASE_FACTS
 from pytest_dlperf.formats.log_format import LogFormat, Ranks
 from pytest_dlperf.formats.meanings import Trainer, trainers_in
 from pytest_dlperf.logs.cross_check import CrossCheck, cross_check
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
-from pytest_dlperf.model.work import StepsIn, Timing, Work
-from pytest_dlperf.survey.case import case_of, known_of
+from pytest_dlperf.model.work import StepsIn, Timing
+from pytest_dlperf.survey.case import case_of
+from pytest_dlperf.survey.draft import Draft, case_keys, window_keys
 from pytest_dlperf.survey.expressions import StatedFact, metric_records, stated_facts, with_stamp
-from pytest_dlperf.survey.first_system import Form, ShippedSystem, Starter
 from pytest_dlperf.survey.guess import Guess, guess_of_table, guesses
 from pytest_dlperf.survey.head import FoundFact, HeadOfLog, StepsOfLog
 
 _USUAL_WARMUP: Final = 20
 _USUAL_STEPS: Final = 100
 _FEW: Final = 70
-_RECORDS: Final = ("record", "json", "csv")
 _NAMES: Final = {"model": "what ids call it, as in llama3_8b"}
 """What no log tells, and is marked in the system file alone."""
 _ENOUGH: Final = 50
-_GUESSES: Final = 5
+_GUESSES: Final = 8
 """Guesses at most that are held against the rest of their lines."""
 
 
@@ -51,16 +49,17 @@ class Identification(Struct, frozen=True, kw_only=True):
     batch_source: str
     """Where the batch of the case comes from; empty if unknown."""
     steps: StepsOfLog
-    facts: Sequence[FoundFact] = ()
+    facts: Sequence[FoundFact]
+    checked: CrossCheck
+    """What else the lines say of the time that is taken of them."""
+    unsure: list[str]
     cases: Sequence[Case] = ()
     """The cases of the project that the log does not contradict."""
-    starter: Starter | None = None
-    """What a system file of it begins with, where the project has none."""
-    guess: Guess | None = None
+    draft: Draft | None = None
+    """A first system file, where the project has none."""
+    others: Sequence[str] = ()
+    """What else could be the time, where a guess takes one number for it."""
     trainer: Trainer | None = None
-    checked: CrossCheck = CrossCheck()
-    """What else the lines say of the time that is taken of them."""
-    unsure: list[str] = []
 
 
 def identify(
@@ -75,29 +74,23 @@ def identify(
     if found is not None:
         return found
     mine = {system.log_format.name for system in systems.values()}
-    make = partial(_made, head, wanted=wanted, systems=systems, formats=formats)
-    others = [each for name, each in formats.items() if name not in mine]
-    trainer = head.trainer()
-    for log_format in head.formats_of(others):
-        kind = f"a log of format {log_format.name}"
-        made = make(kind, log_format.name)
-        if made is not None:
+    make = partial(_made, head, systems, formats, wanted)
+    for log_format in head.formats_of(each for name, each in formats.items() if name not in mine):
+        if made := make(f"a log of format {log_format.name}", log_format.name):
             return made
-    if trainer is not None and (made := _of_trainer(head, make, trainer)) is not None:
+    trainer = head.trainer()
+    if trainer is not None and (made := _of_trainer(head, make, trainer)):
         return made
     table = guess_of_table(head.begin)
-    guessed = guesses(head.clusters.repeated) if table is None else [table]
-    kind = f"a log of {trainer.name}" if trainer else "a log of an unknown trainer"
-    kind += "; how it shows a step is a guess"
+    kind = f"a log of {trainer.name if trainer else 'an unknown trainer'}"
     fitting: list[Identification] = []
-    for each in guessed[:_GUESSES]:
-        for form in each.formats:
-            made = make(kind, form, trainer=trainer, guessed=each)
-            if made is not None and made.steps.records >= min(each.count, _ENOUGH):
-                fitting.append(made)
-                break
-        if fitting and not fitting[-1].checked.contradictions:
-            return fitting[-1]
+    for guess in (guesses(head.clusters.repeated) if table is None else [table])[:_GUESSES]:
+        kind_of_guess = f"{kind}; how it shows a step is a guess"
+        made = make(kind_of_guess, guess.format, trainer=trainer, guess=guess)
+        if made is not None and made.steps.records >= min(guess.count, _ENOUGH):
+            if not made.checked.contradictions:
+                return made
+            fitting.append(made)
     if fitting:
         return fitting[0]
     # Many trainers show a bar beside their lines: it is taken where there is nothing else.
@@ -109,15 +102,14 @@ def _of_trainer(
     head: HeadOfLog, make: Callable[..., Identification | None], trainer: Trainer
 ) -> Identification | None:
     """Read a log as a known trainer's: by the system that ships, or else by a format."""
-    kind = f"a log of {trainer.name}"
-    forms: list[Form] = [trainer.own_format] if trainer.own_format else []
-    record = trainer.own_format.get("record", "")
+    kind, record = f"a log of {trainer.name}", trainer.own_format.get("record", "")
+    forms = [trainer.own_format] if trainer.own_format else []
     # Without a time of its own, a line may begin with one.
     if set(re.findall(r"\?P<(\w+)>", record)) == {"step"}:
         stamped = with_stamp(head.clusters.repeated, record)
         forms = [{**trainer.own_format, "record": stamped}, *forms] if stamped else forms
     if trainer.system in shipped_systems():
-        forms.insert(0, ShippedSystem(trainer.system))
+        forms.insert(0, {})  # that of the system
     return next(filter(None, (make(kind, form, trainer=trainer) for form in forms)), None)
 
 
@@ -129,54 +121,43 @@ def _of_project(
 ) -> Identification | None:
     named = systems.get(wanted.system) if wanted is not None else None
     tried = [named] if named is not None else list(systems.values())
-    by_format = {_key(system): system.log_format for system in tried}
+    # Systems may share a format, and have other facts to compare.
+    by_format = {(s.log_format.name, s.log_format.record.pattern): s.log_format for s in tried}
     for log_format in head.formats_of(by_format.values()):
-        mine = [system for system in tried if by_format[_key(system)] is log_format]
-        steps = head.steps(log_format)
-        if steps is None or not mine:
-            continue
-        facts = head.facts(log_format)
-        fitting = [
-            (system, case)
-            for system in mine
-            for case in system.cases
-            if _agrees(case, log_format, facts, steps)
+        mine = [
+            each
+            for each in tried
+            if by_format[each.log_format.name, each.log_format.record.pattern] is log_format
         ]
+        steps, facts = head.steps(log_format), head.facts(log_format)
+        if steps is None:
+            continue
+        cases = [each for s in mine for each in s.cases if _agrees(each, log_format, facts, steps)]
         unsure: list[str] = []
         case, source = wanted, "as --case says"
+        if case is None and len({(each.work, each.topology, each.system) for each in cases}) == 1:
+            case, source = cases[0], "as the only cases have it that fit"
+            unsure = [] if facts else ["global_batch: the log does not say it"]
+        of = {s.id: s for s in mine}
+        system = of.get((case or (cases[0] if cases else mine[0].cases[0])).system, mine[0])
         if case is None:
-            alike = {(each.work, each.topology, each.system) for _, each in fitting}
-            case = fitting[0][1] if len(alike) == 1 else None
-            source = "as the only cases have it that fit"
-            if case is not None and not facts:
-                unsure.append("global_batch: the log does not say it")
-        owner = next((s for s in mine if case is not None and s.id == case.system), None)
-        owner = owner or (fitting[0][0] if fitting else mine[0])
-        if case is None:
-            known = known_of(facts)
-            case, source, doubts = case_of(owner, known, log_format, steps, wanted, facts)
+            case, source, doubts = case_of(system, {}, steps, facts)
             unsure = [f"{key}: {doubt}" for key, doubt in doubts.items()]
         kind = f"a log of format {log_format.name}"
-        if log_format.name == owner.file.stem:
-            kind = f"a log as {owner.file} declares it"
-        checked = cross_check(head.path, owner.log_format, case, knows_batch=bool(source))
+        if log_format.name == system.file.stem:
+            kind = f"a log as {system.file} declares it"
         return Identification(
             kind=kind,
-            system=owner,
-            checked=checked,
+            system=system,
             case=case,
             batch_source=source,
             steps=steps,
             facts=facts,
-            cases=[case for _, case in fitting],
+            checked=cross_check(head.path, system.log_format, case, knows_batch=bool(source)),
             unsure=unsure,
+            cases=cases,
         )
     return None
-
-
-def _key(system: System) -> tuple[str, str | bytes]:
-    """Tell formats apart: systems may share one, and have other facts to compare."""
-    return system.log_format.name, system.log_format.record.pattern
 
 
 def _agrees(
@@ -191,91 +172,124 @@ def _agrees(
             fact.agrees(value, case) for value in found.values
         ):
             return False
-    all_print = log_format.ranks is Ranks.LOCAL
-    return not all_print or steps.printers in (
-        case.topology.devices_per_node,
-        case.topology.world_size,
-    )
+    of_ranks = (case.topology.devices_per_node, case.topology.world_size)
+    return log_format.ranks is not Ranks.LOCAL or steps.printers in of_ranks
 
 
 # ------------------------------------------------------------------------- systems made up
 
 
-def _made(  # noqa: PLR0913 - all that is known by then
+def _made(  # noqa: PLR0913, PLR0917 - all that is known by then
     head: HeadOfLog,
-    kind: str,
-    log_format: Form,
-    *,
-    wanted: Case | None,
     systems: Mapping[str, System],
     formats: Mapping[str, LogFormat],
+    wanted: Case | None,
+    kind: str,
+    form: str | Mapping[str, Any],
+    *,
     trainer: Trainer | None = None,
-    guessed: Guess | None = None,
+    guess: Guess | None = None,
 ) -> Identification | None:
-    """Make a system of a format, and a case of what the log says."""
-    draft = _starter(head, log_format, trainer, systems)
-    system = _system(draft, formats)
-    steps = None if system is None else head.steps(system.log_format)
-    if system is None or steps is None:
+    """Draft a system that reads a log by a format: a shipped one's name, or what declares it.
+
+    Without either it is that of the system that ships for the trainer.
+    """
+    ships = trainer.system if trainer is not None and not form else ""
+    draft = _begun(head, systems, form, trainer, ships)
+    begun = draft.system(formats)
+    steps = None if begun is None else head.steps(begun.log_format)
+    if begun is None or steps is None:
         return None
-    is_shipped = isinstance(log_format, ShippedSystem)
-    facts = head.facts(_format_with_facts(system, trainer, formats))
-    said = {} if isinstance(log_format, str) else {one.name: one for one in stated_facts(head.text)}
+    facts = head.facts(_format_with_facts(begun, trainer, formats))
+    said = {} if isinstance(form, str) else stated_facts(head.text)
     # What is called a batch may be that of a micro step, of a device, or of all.
-    of_words = {name: one.value for name, one in said.items() if name != "batch_per_replica"}
-    known = {**of_words, **known_of(facts)}
-    case, source, doubts = case_of(system, known, system.log_format, steps, wanted, facts)
-    if "batch_per_replica" in said and "global_batch" in doubts:
-        doubts["global_batch"] += f", only {said['batch_per_replica'].text!r}"
-    declared = log_format
-    if isinstance(log_format, dict):
-        declared = _with_facts(log_format, case, said)
-        if declared.get("step") == "count":
+    of_one = said.pop("batch_per_replica", None)
+    stated = {name: one.value for name, one in said.items()}
+    case, source, doubts = case_of(begun, stated, steps, facts)
+    if of_one is not None and "global_batch" in doubts:
+        doubts["global_batch"] += f", only {of_one.text!r}"
+    if wanted is not None:
+        case, source, doubts = wanted, "as --case says", {}
+    metrics: dict[str, Any] = metric_records(head.clusters.repeated, begun.log_format)
+    if ships:
+        metrics = _other_metrics(head, begun, metrics, doubts)
+        case = _of_nodes(draft, begun, case, steps.printers, doubts)
+    elif not isinstance(form, str):
+        draft.keys["log"]["format"] = _with_facts(form, case, said)
+        if form.get("step") == "count":
             doubts["log.format.step"] = "is each record one step? of several, write {every: N}"
-        doubts |= {} if guessed is None else guessed.doubts_of(declared)
-    declared, case = _of_nodes(declared, system, case, steps.printers, doubts)
-    per_token = system.log_format.timing is Timing.TOKENS_PER_SECOND
-    unit = "tokens/s" if case.sequence_length is not None or per_token else "samples/s"
-    metrics = _metrics(head, system, doubts, is_shipped=is_shipped)
-    starter = replace(
-        draft,
-        framework="" if is_shipped and case.framework == system.framework else case.framework,
-        model=case.model,
-        unit=unit,
-        format=declared,
-        window=_window_of(steps, system.log_format.of(case)),
-        precision=case.precision,
-        work=case.work,
-        topology=case.topology,
-        options=case.options,
-        metrics=metrics,
-        unsure={**_NAMES, **doubts},
-    )
-    final = _system(starter, formats)
-    if final is None:
-        starter = replace(starter, format=log_format, metrics={})
-        final = _system(starter, formats)
-    if final is None:
+        doubts |= {} if guess is None else guess.doubts
+    _complete(draft, begun, case, _window_of(steps, begun.log_format.of(case)), metrics)
+    draft.unsure = {**_NAMES, **doubts}
+    system = draft.system(formats)
+    if system is None:
         return None
-    checked = cross_check(head.path, final.log_format, final.cases[0], knows_batch=bool(source))
+    case = system.cases[0]
+    checked = cross_check(head.path, system.log_format, case, knows_batch=bool(source))
     if checked.contradictions:
-        record = isinstance(declared, dict) and next(k for k in _RECORDS if k in declared)
-        key = f"log.format.{record}" if record else "global_batch"
+        record = f"log.format.{next(iter(form))}" if form and not isinstance(form, str) else ""
+        key = record or "global_batch"
         doubts[key] = " ".join([*filter(None, [doubts.get(key)]), *checked.contradictions])
-        starter = replace(starter, unsure={**_NAMES, **doubts})
+        draft.unsure = {**_NAMES, **doubts}
     return Identification(
-        checked=checked,
         kind=kind,
-        system=final,
-        case=final.cases[0],
+        system=system,
+        case=case,
         batch_source=source,
-        steps=head.steps(final.log_format) or steps,
-        facts=head.facts(final.log_format) or facts,
-        starter=starter,
-        guess=guessed,
-        trainer=trainer,
+        steps=head.steps(system.log_format) or steps,
+        facts=head.facts(system.log_format) or facts,
+        checked=checked,
         unsure=[f"{key}: {doubt}" for key, doubt in doubts.items()],
+        draft=draft,
+        others=() if guess is None else guess.others,
+        trainer=trainer,
     )
+
+
+def _begun(
+    head: HeadOfLog,
+    systems: Mapping[str, System],
+    form: str | Mapping[str, Any],
+    trainer: Trainer | None,
+    ships: str,
+) -> Draft:
+    """Draft a system that reads the log, of a case about which nothing is known."""
+    name = trainer.name.lower() if trainer is not None else "own"
+    [framework] = re.findall("[a-z][a-z0-9]*", name.replace("nvidia's", ""))[:1] or ["own"]
+    framework = ships or framework
+    models = ("model", *(f"model{number}" for number in range(2, 1000)))
+    model = next(each for each in models if f"{framework}-{each}" not in systems)
+    is_of_tokens = bool(ships) or "tokens_per_second" in str(form)
+    case = {"precision": "fp32", "global_batch": 1, "topologies": ["1n1g"]}
+    keys: dict[str, Any] = {"extends": ships, "model": model}
+    if not ships:
+        log_name = re.sub(r"[^A-Za-z0-9]+", "_", head.path.stem).strip("_") or "train"
+        unit = "tokens/s" if is_of_tokens else "samples/s"
+        keys = {"framework": framework, "model": model, "unit": unit}
+        keys["log"] = {"name": log_name, "format": form}
+    keys["window"] = {"warmup_steps": 1, "measured_steps": 1}
+    source = head.path.name if head.path.name.isprintable() else "a log"
+    return Draft(
+        comments=(f"Made by 'pytest-dlperf read' from {source}.",),
+        keys=keys,
+        case=case | ({"sequence_length": 1} if is_of_tokens else {}),
+    )
+
+
+def _complete(
+    draft: Draft, begun: System, case: Case, window: Window, metrics: Mapping[str, Any]
+) -> None:
+    """Say in a draft what was found out."""
+    if case.framework != begun.framework:
+        draft.keys["framework"] = case.framework
+    draft.keys["model"] = case.model
+    if "unit" in draft.keys:
+        per_token = begun.log_format.timing is Timing.TOKENS_PER_SECOND
+        is_of_tokens = case.sequence_length is not None or per_token
+        draft.keys["unit"] = "tokens/s" if is_of_tokens else "samples/s"
+    draft.keys["window"] = window_keys(window)
+    draft.keys |= {"metrics": metrics} if metrics else {}
+    draft.case = case_keys(case)
 
 
 def _format_with_facts(
@@ -289,26 +303,22 @@ def _format_with_facts(
 
 
 def _with_facts(
-    found: Mapping[str, Any], case: Case, said: Mapping[str, StatedFact]
+    form: Mapping[str, Any], case: Case, said: Mapping[str, StatedFact]
 ) -> dict[str, Any]:
     """Declare a format with what the log says of the case, to which others of it are held."""
     confirmed = {
         name: one.record
         for name, one in said.items()
-        if name not in {"batch_per_replica", "precision"}
-        and str(CASE_FACTS[name](case)) == one.value
+        if name != "precision" and str(CASE_FACTS[name](case)) == one.value
     }
-    facts = {**confirmed, **found.get("facts", {})}
-    return {**found, **({"facts": facts} if facts else {})}
+    facts = {**confirmed, **form.get("facts", {})}
+    return {**form, **({"facts": facts} if facts else {})}
 
 
-def _metrics(
-    head: HeadOfLog, system: System, doubts: dict[str, str], *, is_shipped: bool
+def _other_metrics(
+    head: HeadOfLog, system: System, metrics: Mapping[str, Any], doubts: dict[str, str]
 ) -> dict[str, Any]:
-    """Say what a file declares of metrics; of those that ship, what is other here."""
-    metrics = metric_records(head.clusters.repeated, system.log_format)
-    if not is_shipped:
-        return metrics
+    """Say which metrics of a system that ships are other in a log."""
     # What ships takes the data for such that can be learned.
     has_to_fall = any(each.name == "loss" and each.sanity for each in system.metrics)
     is_flat = metrics.get("loss", {}).get("sanity") == "finite"
@@ -320,58 +330,20 @@ def _metrics(
 
 
 def _of_nodes(
-    form: Form, system: System, case: Case, printers: int, doubts: dict[str, str]
-) -> tuple[Form, Case]:
+    draft: Draft, system: System, case: Case, printers: int, doubts: dict[str, str]
+) -> Case:
     """Take several that print for a process of each node, where one prints as the system ships."""
-    is_of_one = printers > 1 and system.log_format.ranks is Ranks.ONE
-    if not (is_of_one and isinstance(form, ShippedSystem)):
-        return form, case
-    world = case.topology.world_size
+    if printers == 1 or system.log_format.ranks is not Ranks.ONE:
+        return case
     doubts["log.format.ranks"] = (
         f"a step stands there {printers} times: by one process of each of so many nodes, by all "
         "processes of one (local), or once for each metric?"
     )
+    draft.keys["log"] = {"format": {"ranks": Ranks.NODES.value}}
+    world = case.topology.world_size
     if "topologies" in doubts or world % printers:
         world = printers
-    topology = Topology(printers, world // printers)
-    return ShippedSystem(form.name, Ranks.NODES.value), replace(case, topology=topology)
-
-
-def _starter(
-    head: HeadOfLog, log_format: Form, trainer: Trainer | None, systems: Mapping[str, System]
-) -> Starter:
-    name = trainer.name if trainer is not None else ""
-    words = re.findall("[a-z][a-z0-9]*", name.lower().replace("nvidia's", "").replace("-lm", ""))
-    framework = words[0] if words else "own"
-    if isinstance(log_format, ShippedSystem):
-        framework = log_format.name
-    model = next(
-        each
-        for each in ("model", *(f"model{number}" for number in range(2, 1000)))
-        if f"{framework}-{each}" not in systems
-    )
-    log_name = re.sub(r"[^A-Za-z0-9]+", "_", head.path.stem).strip("_") or "train"
-    timing = dict(log_format) if isinstance(log_format, dict) else {}
-    per_token = "tokens_per_second" in str(timing) or isinstance(log_format, ShippedSystem)
-    return Starter(
-        source=head.path.name if head.path.name.isprintable() else "a log",
-        framework="" if isinstance(log_format, ShippedSystem) else framework,
-        model=model,
-        unit="tokens/s" if per_token else "samples/s",
-        log_name=log_name,
-        format=log_format,
-        window=Window(warmup_steps=1, measured_steps=1),
-        precision="fp32",
-        work=Work(batch=1, is_global=True, sequence_length=1 if per_token else None),
-        topology=Topology(1, 1),
-    )
-
-
-def _system(starter: Starter, formats: Mapping[str, LogFormat]) -> System | None:
-    try:
-        return system_of_text(starter.file().text(), Path(f"{starter.framework}.yaml"), formats)
-    except YamlError:
-        return None
+    return replace(case, topology=Topology(printers, world // printers))
 
 
 def _window_of(steps: StepsOfLog, log_format: LogFormat) -> Window:

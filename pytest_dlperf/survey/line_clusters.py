@@ -38,6 +38,7 @@ _IS_STAMP: Final = re.compile(_STAMP.replace(rb"(?<=[IWEF])", b""))
 _IS_CLOCK: Final = re.compile(_CLOCK)
 _BLANKS: Final = re.compile(rb"[ \t\x80-\xff]+")
 _HOLE: Final = b"\x01"
+_NO_NAME: Final = re.compile(r"[KMGT]?i?B|ms|sec|.*\.py")
 _UNIT: Final = re.compile(
     r"[ ]?(?P<unit>[KMGTP]?i?B\b|%|ms\b(?:/[a-z]+)?|s(?:ec(?:ond)?s?)?\b(?:/[a-z]+)?|/s\b"
     r"|[KMG]? ?[A-Za-z]+/s(?:ec(?:ond)?)?(?:/[a-zA-Z]+)?|it/s|J\b|W\b)"
@@ -93,22 +94,18 @@ class LineCluster(Struct):
     def columns(self) -> list[Column]:
         """Return what differs, from left to right; the digits of a word such as ``acc1`` do not."""
         rows = [list(TOKEN.finditer(line)) for line in self.lines]
-        line = self.lines[0]
-        kept = [at for at in range(len(rows[0])) if not self._is_in_word(rows, at)]
-        first = [rows[0][at] for at in kept]
-        edges = [0, *(match.end() for match in first)]
-        starts = [*(match.start() for match in first), len(line)]
-        between = [
-            line[begin:end].decode(errors="replace")
-            for begin, end in zip(edges, starts, strict=True)
-        ]
+        line, first = self.lines[0], rows[0]
+        kept = [at for at in range(len(first)) if not self._is_in_word(rows, at)]
+        edges = [0, *(first[at].end() for at in kept)]
+        starts = [*(first[at].start() for at in kept), len(line)]
+        between = [line[a:b].decode(errors="replace") for a, b in zip(edges, starts, strict=True)]
         return [
             Column(
                 [row[at][0] for row in rows],
                 between[number],
                 between[number + 1],
-                is_padded=len({len(text) for text in self._blanks(rows, at)}) > 1,
-                span=rows[0][at].span(),
+                is_padded=len({*self._blanks(rows, at)}) > 1,
+                span=first[at].span(),
             )
             for number, at in enumerate(kept)
         ]
@@ -119,36 +116,27 @@ class LineCluster(Struct):
         is_glued = before.isalpha() or before in (b"@", b"_")
         return is_glued and all(row[at][0] == rows[0][at][0] for row in rows)
 
-    def _blanks(self, rows: list[list[re.Match[bytes]]], at: int) -> Iterator[bytes]:
-        """Give the blanks in front of a number, line by line."""
+    def _blanks(self, rows: list[list[re.Match[bytes]]], at: int) -> Iterator[int]:
+        """Count the blanks in front of a number, line by line."""
         for line, row in zip(self.lines, rows, strict=True):
             front = line[: row[at].start()]
-            yield front[len(front.rstrip(b" ")) :]
+            yield len(front) - len(front.rstrip(b" "))
 
 
 class LineClusters:
-    """All lines of a piece of a log, by what they look like."""
+    """All lines of some pieces of a log, by what they look like."""
 
-    def __init__(self) -> None:
+    def __init__(self, *texts: bytes) -> None:
         self._kinds: dict[bytes, LineCluster] = {}
-
-    def take(self, text: bytes) -> None:
-        """Sort the lines of a text; each ends with a line feed."""
-        lines = plain(text).split(b"\n")
-        texts = b"\n".join(lines).replace(_HOLE, b"?")
-        holed = _BLANKS.sub(b"", TOKEN.sub(_HOLE, texts)).split(b"\n")
-        kinds = self._kinds
-        for line, look in zip(lines, holed, strict=True):
-            if _HOLE not in look:
-                continue
-            kind = kinds.get(look)
-            if kind is None:
-                kind = kinds[look] = LineCluster()
-            kind.count += 1
-            if kind.count <= SAMPLES:
-                kind.lines.append(line)
-            else:
-                kind.lines[-1] = line
+        for text in texts:
+            lines = plain(text).split(b"\n")
+            joined = b"\n".join(lines).replace(_HOLE, b"?")
+            looks = _BLANKS.sub(b"", TOKEN.sub(_HOLE, joined)).split(b"\n")
+            for line, look in zip(lines, looks, strict=True):
+                if _HOLE in look:
+                    kind = self._kinds.setdefault(look, LineCluster())
+                    kind.count += 1
+                    kind.lines[SAMPLES - 1 :] = [line]
 
     @property
     def repeated(self) -> list[LineCluster]:
@@ -173,18 +161,6 @@ def plain(text: bytes) -> bytes:
     return b"\n".join([line[:LONGEST] for line in lines])
 
 
-class NamedNumber(Struct, frozen=True, kw_only=True):
-    """A number that the lines of steps print, as the log calls it."""
-
-    name: str
-    unit: str
-    first: str
-    last: str
-    lowest: float
-    highest: float
-    column: int
-
-
 def name_of(column: Column) -> str:
     """Return what the log calls a number: the words in front of it."""
     text = column.before.rstrip(" \t'\"=:([<{")
@@ -197,38 +173,18 @@ def unit_of(column: Column) -> str:
     found = _UNIT.match(column.behind)
     if found is not None:
         return found["unit"].strip()
-    inside = re.search(r"[( ](ms|s|MB|GB|MiB|GiB|%)\)?$|_(ms)$", name_of(column))
+    inside = re.search(r"[( ](ms|s|MB|GB|MiB|GiB|%|[a-z]+/s)\)?$|_(ms)$", name_of(column))
     return (inside[1] or inside[2]) if inside else ""
 
 
-def named_numbers(columns: Sequence[Column]) -> tuple[NamedNumber, ...]:
-    """List the numbers that have a name and are more than counters of the line."""
-    found: dict[str, NamedNumber] = {}
-    for at, column in enumerate(columns):
-        name, values = name_of(column), column.numbers
-        name = name or unit_of(column)
-        if values is None or name in found or not is_name(name) or _is_place(column):
-            continue
-        proper = [value for value in values if value == value] or [0.0]  # noqa: PLR0124 - no NaN
-        found[name] = NamedNumber(
-            name=name,
-            unit=unit_of(column),
-            first=column.texts[0].decode(),
-            last=column.texts[-1].decode(),
-            lowest=min(proper),
-            highest=max(proper),
-            column=at,
-        )
-    return tuple(found.values())
-
-
-def is_name(text: str) -> bool:
-    """Say whether a text can be what a number is called: neither a mere unit nor a file."""
-    return bool(re.search("[A-Za-z]{2}|^/s$", text)) and not re.fullmatch(
-        r"[KMGT]?i?B|ms|sec|.*\.py", text
-    )
-
-
-def _is_place(column: Column) -> bool:
-    """Say whether it is a line of a program, as in ``train.py:17]``."""
-    return column.before.endswith(":") and column.behind.startswith((":", "]"))
+def named_numbers(columns: Sequence[Column]) -> dict[str, Column]:
+    """Find the numbers that have a name and are more than counters of the line, by the name."""
+    found: dict[str, Column] = {}
+    for column in columns:
+        name = name_of(column) or unit_of(column)
+        # Neither a mere unit, nor a line of a program, as in ``train.py:17]``.
+        is_name = re.search("[A-Za-z]{2}|^/s$", name) and not _NO_NAME.fullmatch(name)
+        is_place = column.before.endswith(":") and column.behind.startswith((":", "]"))
+        if is_name and not is_place and column.numbers is not None:
+            found.setdefault(name, column)
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
 from math import prod
 from typing import Final
@@ -12,23 +13,24 @@ from msgspec import Struct
 
 from pytest_dlperf.formats.meanings import vocabulary
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.survey.machine import is_installed
 
 _SHELL: Final = re.compile(r"[|&;<>`]|\$\(")
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 class _Launcher(Struct, frozen=True, kw_only=True):
-    """What starts a script, and its options that a plan says itself, since they are of nodes."""
+    """What starts a script; its options by what they do, without dashes, by their names."""
 
     programs: tuple[str, ...]
     nodes: str
     per_node: str = ""
-    placed: tuple[str, ...] = ()
-    """Options of nodes that have a value, beside ``nodes`` and ``per_node``."""
-    switches: tuple[str, ...] = ()
+    placed: str
+    """Options that a plan says itself, since they are of nodes, with a value behind them."""
+    switches: str = ""
     """Those without one."""
-    flags: tuple[str, ...] = ()
-    """Other options without a value: what stands behind another one may be the script."""
+    flags: str = ""
+    """Others without a value: what stands behind another one may be the script."""
 
 
 _LAUNCHERS: Final[Mapping[str, _Launcher]] = {
@@ -36,51 +38,37 @@ _LAUNCHERS: Final[Mapping[str, _Launcher]] = {
         programs=("torchrun", "torch.distributed.run", "torch.distributed.launch"),
         nodes="nnodes",
         per_node="nproc_per_node",
-        placed=(
-            *("node_rank", "master_addr", "master_port", "local_addr"),
-            *("rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf"),
-        ),
-        switches=("standalone", "use_env"),
-        flags=("m", "module", "no_python"),
+        placed="node_rank master_addr master_port local_addr rdzv_backend rdzv_endpoint rdzv_id "
+        "rdzv_conf",
+        switches="standalone use_env",
+        flags="m module no_python",
     ),
     "accelerate": _Launcher(
         programs=("accelerate", "accelerate.commands.launch"),
         nodes="num_machines",
-        placed=(
-            *("num_processes", "machine_rank", "main_process_ip", "main_process_port"),
-            "dynamo_backend",
-        ),
-        switches=("multi_gpu", "same_network"),
-        flags=(
-            *("m", "module", "no_python", "cpu", "use_fsdp", "use_deepspeed", "quiet", "debug"),
-        ),
+        placed="num_processes machine_rank main_process_ip main_process_port dynamo_backend",
+        switches="multi_gpu same_network",
+        flags="m module no_python cpu use_fsdp use_deepspeed quiet debug",
     ),
     "deepspeed": _Launcher(
         programs=("deepspeed", "deepspeed.launcher.runner"),
         nodes="num_nodes",
         per_node="num_gpus",
-        placed=(
-            *("hostfile", "include", "exclude", "node_rank", "master_addr", "master_port"),
-            "ssh_port",
-        ),
-        switches=("no_ssh", "force_multi"),
-        flags=("m", "module", "no_python", "no_local_rank"),
+        placed="hostfile include exclude node_rank master_addr master_port ssh_port",
+        switches="no_ssh force_multi",
+        flags="m module no_python no_local_rank",
     ),
     "paddle": _Launcher(
         programs=("paddle.distributed.launch",),
         nodes="nnodes",
         per_node="nproc_per_node",
-        placed=("rank", "master", "host", "ips", "devices", "gpus", "log_dir"),
+        placed="rank master host ips devices gpus log_dir",
     ),
 }
-
-_SRUN_FLAGS: Final = frozenset(
-    (
-        *("-E", "-K", "-k", "-l", "-O", "-Q", "-s", "-u", "-v", "-X", "-Z"),
-        *("--contiguous", "--disable-status", "--exact", "--exclusive", "--kill-on-bad-exit"),
-        *("--label", "--no-kill", "--overcommit", "--overlap", "--oversubscribe", "--pty"),
-        *("--quiet", "--spread-job", "--unbuffered", "--use-min-nodes", "--verbose"),
-    )
+_SRUN_FLAGS: Final = (
+    "-E -K -k -l -O -Q -s -u -v -X -Z --contiguous --disable-status --exact --exclusive "
+    "--kill-on-bad-exit --label --no-kill --overcommit --overlap --oversubscribe --pty --quiet "
+    "--spread-job --unbuffered --use-min-nodes --verbose"
 )
 _PYTHON_FLAGS: Final = frozenset(f"-{letter}" for letter in "bBdEhiIOPqsSuvVx")
 _WAYS: Final = ("tp", "pp", "cp", "ep")
@@ -126,6 +114,19 @@ class OwnCommand(Struct, kw_only=True):
     notes: list[str] = []
 
 
+class _Option(Struct, frozen=True):
+    """An argument: its plain name, the text in front of its value, and the value."""
+
+    name: str
+    before: str
+    value: str | None
+
+    @property
+    def count(self) -> int | None:
+        """Its value, if that is a count."""
+        return _count(self.value)
+
+
 def read_command(text: str) -> OwnCommand:
     """Read what a user types to train.
 
@@ -149,21 +150,33 @@ def read_command(text: str) -> OwnCommand:
     words = _without_srun(words, command)
     if not words:
         raise UsageError(f"--command: {given!r} names no program")
-    own = _launcher(words, command)
-    _read_own(own, command)
+    _read_own([*_options(_without_launcher(words, command))], command)
     if any("$" in argument for argument in command.arguments):
         command.notes.append("no shell reads the command: '$' and what follows stays as it is")
     return command
+
+
+def as_typed(command: OwnCommand) -> list[str]:
+    """Return the program and its arguments as they are typed, with an interpreter that has torch.
+
+    Where the environment of this Python is not on the path, its torchrun is not either.
+    """
+    words = shlex.split(command.text)
+    while words and _ASSIGNMENT.fullmatch(words[0]):
+        words.pop(0)
+    if words[:1] == ["torchrun"] and is_installed("torch"):
+        return [sys.executable, "-m", "torch.distributed.run", *words[1:]]
+    return [sys.executable, *words[1:]] if words[:1] in (["python"], ["python3"]) else words
 
 
 def _without_srun(words: list[str], command: OwnCommand) -> list[str]:
     """Leave out ``srun``, and take what it says of nodes: sessions start programs by themselves."""
     if not words or _name(words[0]) != "srun":
         return words
-    options, rest = _without_options(words[1:], _SRUN_FLAGS)
-    said = {before.rstrip("="): value for _, before, value in _options(options)}
-    command.nodes = _count(said.get("-N") or said.get("--nodes")) or 1
-    tasks = _count(said.get("--ntasks-per-node")) or 1
+    options, rest = _without_options(words[1:], _SRUN_FLAGS.split())
+    said = {each.before.rstrip("="): each.count for each in _options(options)}
+    command.nodes = said.get("-N") or said.get("--nodes") or 1
+    tasks = said.get("--ntasks-per-node") or 1
     if tasks > 1:
         command.devices_per_node = tasks
         command.notes.append(
@@ -184,37 +197,31 @@ def _without_options(words: list[str], flags: Container[str]) -> tuple[list[str]
     return words[:at], words[at:]
 
 
-def _launcher(words: list[str], command: OwnCommand) -> list[str]:
-    """Take the launcher off, and what it says of nodes; leave its other options and the script."""
-    program = _name(words[0])
-    rest = words[1:]
+def _without_launcher(words: list[str], command: OwnCommand) -> list[str]:
+    """Take the launcher off and the script, with what they say; leave the script's arguments."""
+    program, rest = _name(words[0]), words[1:]
     if program.startswith("python"):
         command.launcher = "python"
         # Its module stands behind -m, which is the last of its own options.
-        own = rest[: rest.index("-m")] if "-m" in rest else rest
-        options, behind = _without_options(own, _PYTHON_FLAGS)
-        rest = rest[len(options) :]
+        end = rest.index("-m") if "-m" in rest else len(rest)
+        options, behind = _without_options(rest[:end], _PYTHON_FLAGS)
         if any(one.startswith("-c") for one in options):
             raise UsageError(f"--command: {command.text!r} names no script; put its code into one")
         if set(options) - {"-u"}:
             command.notes.append(f"Python's own options are left out: {' '.join(options)}")
-        if not behind and rest[:1] == ["-m"] and len(rest) > 1:
-            program, behind = rest[1], rest[2:]
-            if not _launcher_of(program):
-                command.script = program
-                command.arguments = ["-m", _literal(program)]
-                return behind
-            rest = behind
-        else:
-            return _script(rest, command)
-    command.launcher = _launcher_of(program)
+        is_module = not behind and rest[end + 1 :]
+        rest = rest[end + 1 :] if is_module else rest[len(options) :]
+        if not is_module or not (launcher := _launcher_of(rest[0])):
+            command.arguments += ["-m"] if is_module else []
+            return _without_script(rest, command)
+        command.launcher, rest = launcher, rest[1:]
+    else:
+        command.launcher = _launcher_of(program)
     if not command.launcher:
-        command.script = words[0]
-        command.arguments = [_literal(words[0])]
-        return rest
+        return _without_script(words, command)
     if program == "accelerate" and rest[:1] == ["launch"]:
         rest = rest[1:]
-    return _script(_launcher_options(rest, command), command)
+    return _without_script(_without_launcher_options(rest, command), command)
 
 
 def _launcher_of(program: str) -> str:
@@ -223,41 +230,37 @@ def _launcher_of(program: str) -> str:
     return next(known, "")
 
 
-def _launcher_options(words: list[str], command: OwnCommand) -> list[str]:
+def _without_launcher_options(words: list[str], command: OwnCommand) -> list[str]:
     launcher = _LAUNCHERS[command.launcher]
-    placed = {launcher.nodes, launcher.per_node, *launcher.placed} - {""}
+    placed = {launcher.nodes, launcher.per_node, *launcher.placed.split()}
     said: dict[str, str] = {}
     while words and words[0].startswith("-"):
         word = words.pop(0)
         name, is_joined, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
-        if name in launcher.switches:
+        if name in launcher.switches.split():
             continue
+        has_value = not is_joined and name not in launcher.flags.split() and words
+        value = words.pop(0) if has_value else value
         if name in placed:
-            said[name] = value if is_joined or not words else words.pop(0)
+            said[name] = value
             continue
         if name in vocabulary().options("precision"):
-            said_of = value if is_joined else "".join(words[:1])
-            command.precision = _PRECISIONS.get(said_of, command.precision)
-        command.arguments.append(_literal(word))
-        if not is_joined and name not in launcher.flags and words:
-            command.arguments.append(_literal(words.pop(0)))
+            command.precision = _PRECISIONS.get(value, command.precision)
+        command.arguments += [_literal(word), *([_literal(value)] if has_value else [])]
         if name in ("m", "module"):
             break
     command.nodes = _count(said.get(launcher.nodes, "").rpartition(":")[2]) or command.nodes
-    if command.launcher == "accelerate":
-        world = said.get("num_processes", "")
-        per_node = str(int(world) // command.nodes) if world.isdigit() else ""
-    else:
-        default = "1" if command.launcher == "torchrun" else ""
-        listed = said.get("devices", said.get("gpus", ""))  # of Paddle, by number
-        default = str(len(listed.split(","))) if listed else default
-        per_node = said.get(launcher.per_node, default)
+    listed = said.get("devices", said.get("gpus", ""))  # of Paddle, by number
+    default = "1" if command.launcher == "torchrun" else ""
+    per_node = said.get(launcher.per_node, str(len(listed.split(","))) if listed else default)
     command.devices_per_node = _count(per_node)
+    if command.launcher == "accelerate" and (world := _count(said.get("num_processes"))):
+        command.devices_per_node = world // command.nodes or None
     return words
 
 
-def _script(words: list[str], command: OwnCommand) -> list[str]:
+def _without_script(words: list[str], command: OwnCommand) -> list[str]:
     if not words:
         raise UsageError(f"--command: {command.text!r} names no script")
     command.script = words[0]
@@ -265,56 +268,54 @@ def _script(words: list[str], command: OwnCommand) -> list[str]:
     return words[1:]
 
 
-def _read_own(words: Sequence[str], command: OwnCommand) -> None:
+def _read_own(options: Sequence[_Option], command: OwnCommand) -> None:
     """Read the script's own arguments, and have placeholders stand for what a case says."""
-    options = list(_options(words))
     precision = vocabulary().options("precision")
-    wanted = {
-        **{name: _first(options, name) for name in ("global_batch", "sequence_length", "steps")},
-        "batch_per_device": _first(options, "batch_per_replica"),
-        **{way: _first(options, way) for way in _WAYS},
-        **_told_of_nodes(options, command),
-    }
-    devices = prod(
-        int(options[at][2] or 1) for way in ("tp", "pp", "cp") if (at := wanted[way]) is not None
-    )
-    if wanted["global_batch"] is not None:
-        wanted["batch_per_device"] = None
+    facts = ("global_batch", "sequence_length", "steps", *_WAYS)
+    wanted = {name: _first(options, name) for name in facts} | _told_of_nodes(options, command)
+    if wanted["global_batch"] is None:
+        wanted["batch_per_device"] = _first(options, "batch_per_replica")
+    counts = {name: options[at].count or 1 for name, at in wanted.items() if at is not None}
     found = {at: name for name, at in wanted.items() if at is not None}
+    is_split = prod(counts.get(way, 1) for way in ("tp", "pp", "cp")) > 1
     at = _first(options, "accumulation")
-    parts = int(options[at][2] or 1) if at is not None else 1
-    for index, (name, before, value) in enumerate(options):
-        template: str | None
-        if index in found and value is not None:
-            # A step is one of the optimizer: it takes what is accumulated for it.
-            is_batch = found[index] == "batch_per_device"
-            is_part = parts > 1 and is_batch
+    # A step is one of the optimizer: it takes what is accumulated for it.
+    parts = 1 if at is None else options[at].count or 1
+    for index, option in enumerate(options):
+        fact = found.get(index, "")
+        value = None if option.value is None else _literal(option.value)
+        if fact == "batch_per_device":
             # A replica on several devices has a batch, each of them has none.
-            name_of = "batch_per_replica" if is_batch and devices > 1 else found[index]
-            template = f"{{{name_of}{f'/{parts}' if is_part else ''}}}"
-            _note(command, found[index], int(value) * (parts if is_part else 1))
-            command.batch_is_of_device |= is_batch and ("device" in name or "gpu" in name)
-        else:
-            template = None if value is None else _literal(value)
-        flag = name in _PRECISIONS and value is None
-        said = value if name in precision else name if flag else None
-        command.precision = _PRECISIONS.get(said or "", command.precision)
-        words_of = [_literal(before)] if template is None else [_literal(before), template]
-        if template is not None and before.endswith("="):
-            words_of = [_literal(before) + template]
-        command.arguments += words_of
-        if not name:
-            command.positional += words_of
-        elif index not in found and not flag and name not in precision:
-            command.others += words_of
+            placeholder = "batch_per_replica" if is_split else fact
+            value = f"{{{placeholder}{f'/{parts}' if parts > 1 else ''}}}"
+            command.batch_is_of_device = "device" in option.name or "gpu" in option.name
+        elif fact:
+            value = f"{{{fact}}}"
+        is_flag = option.name in _PRECISIONS and value is None
+        is_precision = is_flag or option.name in precision
+        if is_precision:
+            said = option.name if is_flag else option.value or ""
+            command.precision = _PRECISIONS.get(said, command.precision)
+        words = [_literal(option.before), *([] if value is None else [value])]
+        if option.before.endswith("="):
+            words = ["".join(words)]
+        command.arguments += words
+        if not option.name:
+            command.positional += words
+        elif not fact and not is_precision:
+            command.others += words
+    command.sequence_length, command.steps = counts.get("sequence_length"), counts.get("steps")
+    command.ways = {way: counts[way] for way in _WAYS if counts.get(way, 1) > 1}
+    command.batch_is_global = "global_batch" in counts
+    command.batch = counts.get("global_batch")
+    if "batch_per_device" in counts:
+        command.batch = counts["batch_per_device"] * parts
 
 
-def _told_of_nodes(
-    options: Sequence[tuple[str, str, str | None]], command: OwnCommand
-) -> dict[str, int | None]:
+def _told_of_nodes(options: Sequence[_Option], command: OwnCommand) -> dict[str, int | None]:
     """Find what a script is told of its nodes; without a launcher that is all that is known."""
     found = {name: _first(options, name) for name in _HERE}
-    counts = {name: int(options[at][2] or 1) for name, at in found.items() if at is not None}
+    counts = {name: options[at].count or 1 for name, at in found.items() if at is not None}
     if command.launcher == "python":
         command.devices_per_node = counts.get("devices_per_node", command.devices_per_node or 1)
         command.nodes = counts.get("nodes", command.nodes)
@@ -322,29 +323,14 @@ def _told_of_nodes(
     return {name: at for name, at in found.items() if counts.get(name) == known[name]}
 
 
-def _note(command: OwnCommand, name: str, value: int) -> None:
-    if name == "sequence_length":
-        command.sequence_length = value
-    elif name == "steps":
-        command.steps = value
-    elif name in _WAYS:
-        if value > 1:
-            command.ways[name] = value
-    elif name not in _HERE:
-        command.batch, command.batch_is_global = value, name == "global_batch"
-
-
-def _first(options: Sequence[tuple[str, str, str | None]], fact: str) -> int | None:
+def _first(options: Sequence[_Option], fact: str) -> int | None:
     """Find the option with the most telling name of a fact, and a count for a value."""
-    for name in vocabulary().options(fact):
-        for index, (said, _, value) in enumerate(options):
-            if said == name and value is not None and value.isdigit() and 0 < int(value) < 10**9:
-                return index
-    return None
+    named = ((name, at) for name in vocabulary().options(fact) for at in range(len(options)))
+    counts = (at for name, at in named if options[at].name == name and options[at].count)
+    return next(counts, None)
 
 
-def _options(words: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
-    """Yield each argument as its plain name, the text in front of its value, and the value."""
+def _options(words: Sequence[str]) -> Iterator[_Option]:
     at = 0
     while at < len(words):
         word = words[at]
@@ -353,16 +339,16 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
         # As in --training.local-batch-size and, of Hydra, model.seq_len: the last part counts.
         name = before.lstrip("-").rpartition(".")[2].replace("-", "_").lower()
         if is_joined:
-            yield name, f"{before}=", value
+            yield _Option(name, f"{before}=", value)
         elif word.startswith("-") and at < len(words) and not words[at].startswith("-"):
-            yield name, word, words[at]
+            yield _Option(name, word, words[at])
             at += 1
         else:
-            yield name if word.startswith("-") else "", word, None
+            yield _Option(name if word.startswith("-") else "", word, None)
 
 
 def _count(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() and int(text) else None
+    return int(text) if text and text.isdigit() and 0 < int(text) < 10**9 else None
 
 
 def _name(word: str) -> str:

@@ -1,4 +1,4 @@
-"""Recognise what a probe prints or writes: one of the project, one that ships, a serving benchmark.
+"""Recognise what a probe prints or writes: one of the project, one that ships, or bare speeds.
 
 Each system was tried: its metrics are what it reads from this very output.
 """
@@ -22,10 +22,10 @@ from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.run_numbers import RunNumbers
 from pytest_dlperf.model.measurement import Run, RunStatus, with_members
 from pytest_dlperf.model.metric import Metric
-from pytest_dlperf.survey.expressions import last_words, literal
-from pytest_dlperf.survey.first_system import FirstSystem
+from pytest_dlperf.survey.draft import Draft
+from pytest_dlperf.survey.expressions import words_before
 from pytest_dlperf.survey.head import HeadOfLog
-from pytest_dlperf.survey.line_clusters import named_numbers
+from pytest_dlperf.survey.line_clusters import named_numbers, unit_of
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 """A longer output is that of something else."""
@@ -35,14 +35,6 @@ _SPEED: Final = re.compile(
     r"|\w*per_sec(?:ond)?)(?:_bytes)?$",
     re.IGNORECASE,
 )
-_SERVED: Final = (
-    ("Output token throughput (tok/s)", "output_throughput", "tokens/s", "higher"),
-    ("Median TTFT (ms)", "ttft_p50", "ms", "lower"),
-    ("P99 TTFT (ms)", "ttft_p99", "ms", "lower"),
-    ("Median TPOT (ms)", "tpot_p50", "ms", "lower"),
-    ("Successful requests", "completed", "requests", "higher"),
-)
-"""What the benchmarks of vLLM and SGLang print, by the names of the systems that ship for them."""
 
 
 class ProbeOutput(Struct, frozen=True, kw_only=True):
@@ -71,18 +63,13 @@ def known_probe(path: Path, systems: Mapping[str, System]) -> ProbeOutput | None
     printed = path.read_bytes().lower()
     # Of two that write the same keys, it is the one that the output names.
     names = [name for name in sorted(shipped_systems(), reverse=True) if not is_trainer(name)]
-    names.sort(key=lambda name: _word(name) not in printed)
-    for name in names:
+    for name in sorted(names, key=lambda name: name.partition("_")[0].encode() not in printed):
         text, system = _shipped_probe(name)
         if (run := _read(path, system)) is not None:
-            return ProbeOutput(
-                kind=f"the output of {name}, which ships",
-                system=system,
-                run=run,
-                text=text,
-                unsure=("what follows 'extends' is an example: model, axes and topologies",),
-            )
-    return _serving_benchmark(path) if b"serving benchmark result" in printed else None
+            unsure = "what follows 'extends' is an example: model, axes and topologies"
+            kind = f"the output of {name}, which ships"
+            return ProbeOutput(kind=kind, system=system, run=run, text=text, unsure=(unsure,))
+    return None
 
 
 @cache
@@ -95,41 +82,6 @@ def _shipped_probe(name: str) -> tuple[str, System]:
     return text, system_of_text(text, Path("new.yaml").absolute(), BUILTIN_FORMATS)
 
 
-def _word(system: str) -> bytes:
-    return system.partition("_")[0].encode()
-
-
-def _serving_benchmark(path: Path) -> ProbeOutput | None:
-    """Read the table that a serving benchmark prints; the systems that ship read what it writes."""
-    printed = path.read_text(encoding="utf-8", errors="replace")
-    by_sglang = re.search(r"^Backend: +sglang", printed, re.MULTILINE)
-    name = "sglang_bench" if by_sglang else "vllm_bench"
-    metrics = {}
-    for label, metric, unit, better in _SERVED:
-        record = f"^{re.escape(label).replace(chr(92) + ' ', ' ')}: +(?P<value>[0-9.]+)"
-        if re.search(record, printed, re.MULTILINE):
-            metrics[metric] = {"record": record, "unit": unit, "better": better}
-    if not metrics:
-        return None
-    first = FirstSystem(
-        comments=[f"A system that ships starts the server too: pytest-dlperf systems {name}"],
-        keys={"framework": name.partition("_")[0], "model": "bench", "metrics": metrics},
-        case={"topologies": ["1n1g"]},
-        unsure={"model": "what ids call it"},
-    )
-    system = system_of_text(first.text(), Path("new.yaml").absolute(), BUILTIN_FORMATS)
-    run = _read(path, system)
-    if run is None:
-        return None
-    return ProbeOutput(
-        kind=f"what {name} prints",
-        system=system,
-        run=run,
-        text=first.text(),
-        unsure=tuple(f"{key}: {why}" for key, why in first.unsure.items()),
-    )
-
-
 def probe_of_numbers(head: HeadOfLog) -> ProbeOutput | None:
     """Take the speeds that stand in an output without steps for the metrics of a probe.
 
@@ -139,18 +91,12 @@ def probe_of_numbers(head: HeadOfLog) -> ProbeOutput | None:
     trainer = head.trainer()
     if trainer is not None and trainer.system:
         return None
-    try:
-        document = json.loads(head.path.read_bytes()) if head.size <= MAX_BYTES else None
-    except ValueError:
-        document = None
-    is_document = isinstance(document, (dict, list))
-    found = dict(_speeds_in(document) if is_document else _speeds_on_lines(head))
-    metrics = dict(islice(found.items(), _MAX_METRICS))
-    if not metrics:
-        return None
+    document = document_of(head)
+    found = _speeds_on_lines(head) if document is None else _speeds_in(document)
+    metrics = dict(islice(dict(found).items(), _MAX_METRICS))
     question = "is this to be judged? delete the others"
-    first = FirstSystem(
-        comments=["Made by 'pytest-dlperf read' of an output in which no line shows a step."],
+    draft = Draft(
+        comments=("Made by 'pytest-dlperf read' of an output in which no line shows a step.",),
         keys={"framework": "own", "model": "program", "metrics": metrics},
         case={"topologies": ["1n1g"]},
         unsure={
@@ -158,57 +104,56 @@ def probe_of_numbers(head: HeadOfLog) -> ProbeOutput | None:
             **{f"metrics.{name}.{next(iter(one))}": question for name, one in metrics.items()},
         },
     )
-    system = system_of_text(first.text(), Path("new.yaml").absolute(), BUILTIN_FORMATS)
-    run = _read(head.path, system)
-    if run is None:
+    system = draft.system(BUILTIN_FORMATS) if metrics else None
+    run = None if system is None else _read(head.path, system)
+    if system is None or run is None:
         return None
     return ProbeOutput(
         kind="an output without steps, whose numbers a probe can take",
         system=system,
         run=run,
-        text=first.text(),
-        unsure=tuple(f"{key}: {why}" for key, why in first.unsure.items()),
+        text=draft.text(),
+        unsure=tuple(f"{key}: {why}" for key, why in draft.unsure.items()),
     )
 
 
-def is_one_document(head: HeadOfLog) -> bool:
-    """Say whether an output is one JSON document: no log of steps, whatever repeats in it."""
-    text = head.begin.lstrip()
-    if text[:1] not in (b"{", b"[") or head.size > MAX_BYTES:
-        return False
+def document_of(head: HeadOfLog) -> Any:
+    """Return the one JSON document that an output is; ``None`` if it is anything else."""
+    if head.begin.lstrip()[:1] not in (b"{", b"[") or head.size > MAX_BYTES:
+        return None
     try:
-        json.loads(head.path.read_bytes())
+        return json.loads(head.path.read_bytes())
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _speeds_in(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, str]]]:
     """Yield a metric for each number of a document that its key calls a speed."""
     key = path.rpartition(".")[2]
     if isinstance(value, (dict, list)):
-        named = value.items() if isinstance(value, dict) else enumerate(value)
-        for name, inner in named:
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
             if re.fullmatch(r"[\w-]+", str(name)):
                 yield from _speeds_in(inner, f"{path}.{name}" if path else str(name))
     elif isinstance(value, (int, float)) and value > 0 and _SPEED.search(key):
         unit = "B/s" if "bytes" in key else "1/s"
-        name = re.sub(r"[^a-z0-9]+", "_", re.sub(r"\b[0-9]+\b", "", path).lower()).strip("_")
+        name = _name(re.sub(r"\b[0-9]+\b", "", path))
         yield name, {"json": path, "unit": unit, "better": "higher"}
 
 
 def _speeds_on_lines(head: HeadOfLog) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield a metric for each number of a line that stands there once, next to a unit of speed."""
     for kind in head.clusters.rare:
-        columns = kind.columns()
-        for number in named_numbers(columns):
+        for text, column in named_numbers(kind.columns()).items():
             # The unit of the number before is none of its name.
-            name = re.sub(r"^\S+/s\b", "", number.name)
-            name = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-            words = literal(last_words(columns[number.column].before), columns[number.column])
-            if "/s" in number.unit and re.match("[a-z]", name):
-                record = f"{words}(?P<value>[-+.0-9eE]+) *{re.escape(number.unit)}"
-                yield name, {"record": record, "unit": number.unit, "better": "higher"}
+            name, unit = _name(re.sub(r"^\S+/s\b", "", text)), unit_of(column)
+            behind = f" *{re.escape(unit)}" if column.behind.lstrip().startswith(unit) else ""
+            if "/s" in unit and re.match("[a-z]", name):
+                record = f"{words_before(column)}(?P<value>[-+.0-9eE]+){behind}"
+                yield name, {"record": record, "unit": unit, "better": "higher"}
+
+
+def _name(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 
 def _read(path: Path, system: System) -> Run | None:

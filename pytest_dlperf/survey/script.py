@@ -79,26 +79,19 @@ def start_of(script: str, folder: Path, devices: int) -> str:
 
 def system_of_script(script: str | None, folder: Path) -> str | None:
     """Say which system that ships reads what a script prints, by its name and its imports."""
-    if script is None:
-        return None
-    for part, system in PROGRAMS.items():
-        if part in script:
-            return system
-    text = _source(script, folder)
-    if text is None:
-        return None
+    text = "" if script is None else _source(script, folder)
+    if (known := program_of(script)) or not script or text is None:
+        return known
     found = _system_of_text(text)
-    if found not in (None, "torchrun"):
+    if found not in {None, "torchrun"}:
         return found
     below = map(_system_of_text, _local_modules(text, (folder / script).parent, folder))
     return next((each for each in below if each in _OWN_LOOPS), found)
 
 
-def is_program_of(system: str, script: str | None) -> bool:
-    """Tell whether a script is the program of a system that ships, by its name."""
-    return script is not None and any(
-        part in script and system == name for part, name in PROGRAMS.items()
-    )
+def program_of(script: str | None) -> str | None:
+    """Name the system that ships whose program a script is, by a part of its name."""
+    return next((name for part, name in PROGRAMS.items() if part in (script or "")), None)
 
 
 def prints_steps(script: str | None, folder: Path) -> bool:
