@@ -58,6 +58,11 @@ _OWN_WORDS: Final = re.compile(r" ?[a-z/]* ?[a-z]+(?= *[^\s:=a-z])", re.IGNORECA
 _REACH: Final = 60
 """Characters next to a number in which its unit is looked for."""
 _DATES: Final = (Timing.TIMESTAMP, Timing.EPOCH_MILLISECONDS)
+_ELAPSED: Final = {
+    Timing.MILLISECONDS: Timing.ELAPSED_MILLISECONDS,
+    Timing.SECONDS: Timing.ELAPSED_SECONDS,
+}
+"""What a duration is that rises from line to line."""
 _SECONDS_SINCE_1970: Final = 1e9
 _MILLISECONDS_SINCE_1970: Final = 1e12
 
@@ -267,26 +272,24 @@ def _interval(steps: Sequence[int]) -> int:
 
 def _times_of(columns: Sequence[Column], at_step: int | None, line: bytes) -> list[_Time]:
     """Find the columns of lines like this one that may be the time of a step, likeliest first."""
-    trainers = [*trainers_in(line)]
-    steps = columns[at_step or 0]
-    found = []
+    trainers, steps = [*trainers_in(line)], columns[at_step or 0]
+    found, time = list[_Time](), None
     for at, column in enumerate(columns):
-        if at == at_step:
-            continue
         known = (each.number_at(line, *column.span) for each in trainers)
         number = next(filter(None, known), None)
+        if at == at_step or (number is not None and not number.groups):
+            continue  # a known trainer's, and no time of steps
         if number is not None:
-            # Of a known trainer; without groups, it is for no time of steps.
             scope = number.rate_scopes[0] if number.rate_scopes else RateScope.GLOBAL
-            times = [_Time(at, each, 8, number.covers, scope, True) for each in number.groups[:1]]
+            time = _Time(at, number.groups[0], 8, number.covers, scope, is_sure=True)
         elif column.is_stamp or column.is_clock:
-            times = [*_stamp(at, column)]
+            time = _stamp(at, column)
         else:
             is_last = at + 1 == len(columns)
-            times = [*_number_as_time(at, column, len({*steps.texts}), is_last=is_last)]
-        found += times
-        for time in times if at_step is not None else ():
-            if _moves_as_mean(time, column, steps.integers):
+            time = _number_as_time(at, column, len({*steps.texts}), is_last=is_last)
+        if time is not None:
+            found.append(time)
+            if at_step is not None and _moves_as_mean(time, column, steps.integers):
                 time.covers = Covers.SINCE_START
     return sorted(found, key=lambda time: -time.score)
 
@@ -304,42 +307,41 @@ def _moves_as_mean(time: _Time, column: Column, steps: Sequence[int] | None) -> 
     return step_behind_mean([step - first + 1 for step in steps], means, column.texts) is not None
 
 
-def _stamp(at: int, column: Column) -> Iterator[_Time]:
-    is_steady = len({*column.texts}) >= _MIN_RECORDS
-    if at <= 1 and is_steady and not vocabulary().is_part(name_of(column)):
-        is_fine = re.search(rb"[0-9]:[0-9]{2}[.,]", column.texts[0]) is not None
-        score = (9 if is_fine else 4) - column.is_clock
-        yield _Time(at, Timing.TIMESTAMP, score, is_sure=True)
+def _stamp(at: int, column: Column) -> _Time | None:
+    if at > 1 or len({*column.texts}) < _MIN_RECORDS or vocabulary().is_part(name_of(column)):
+        return None
+    is_fine = re.search(rb"[0-9]:[0-9]{2}[.,]", column.texts[0]) is not None
+    return _Time(at, Timing.TIMESTAMP, (9 if is_fine else 4) - column.is_clock, is_sure=True)
 
 
-def _number_as_time(at: int, column: Column, steps: int, *, is_last: bool) -> Iterator[_Time]:
+def _number_as_time(at: int, column: Column, steps: int, *, is_last: bool) -> _Time | None:
     """Take a number for a moment by its size, or else for what its unit or its name says it is."""
     words, values, name = vocabulary(), column.numbers, name_of(column)
     if values is None or not all(value >= 0 for value in values):
-        return
+        return None
     rises = all(after >= before for before, after in pairwise(values)) and values[-1] > values[0]
     if rises and min(values) > _SECONDS_SINCE_1970:
         is_milli = min(values) > _MILLISECONDS_SINCE_1970
         timing = Timing.EPOCH_MILLISECONDS if is_milli else Timing.TIMESTAMP
-        yield _Time(at, timing, 9, is_sure=True)
-        return
+        return _Time(at, timing, 9, is_sure=True)
     is_clock = not _CLOCK_UNITS.isdisjoint((column.before.strip(), column.behind.strip()))
     if is_clock or words.is_part(name) or _NO_TIME.match(column.behind):
-        return
-    # Of a few, any may rise by chance; ranks that print the same do not count twice.
-    rises = rises and len({*values}) > max(5, steps / 2)
+        return None
     # The next number, if there is one, shows whose a unit between the two is.
     behind = column.behind[:_REACH] + "0" * (not is_last)
-    time = _time_by_words(at, name, column.before[-_REACH:], behind, rises=rises)
+    time = _time_by_words(at, name, column.before[-_REACH:], behind)
+    # Of a few, any may rise by chance; ranks that print the same do not count twice.
+    elapsed = _ELAPSED.get(time.timing) if time is not None else None
+    if time is not None and elapsed and rises and len({*values}) > max(5, steps / 2):
+        time.timing, time.score = elapsed, 6
     own_words = _OWN_WORDS.match(column.behind)
     if time is not None and words.is_mean(f"{name} {own_words[0] if own_words else ''}"):
         time.score, time.covers = time.score - 5, Covers.SINCE_START
-    yield from filter(None, [time])
+    return time
 
 
-def _time_by_words(at: int, name: str, before: str, behind: str, *, rises: bool) -> _Time | None:
-    words = vocabulary()
-    around = before.encode(), behind.encode()
+def _time_by_words(at: int, name: str, before: str, behind: str) -> _Time | None:
+    words, around = vocabulary(), (before.encode(), behind.encode())
     unit = words.unit(*around)
     called = words.name(name if unit is None else f"{name} {unit.text}")
     if unit is None and behind.startswith("/s"):
@@ -347,15 +349,11 @@ def _time_by_words(at: int, name: str, before: str, behind: str, *, rises: bool)
     groups = unit.unit.groups if unit is not None else called.groups if called is not None else ()
     if not groups or (unit is not None and unit.is_rate and len(groups) > 1):
         return None  # a speed of what is no sample, token or step
-    timing = groups[0]
-    if timing.kind is TimeKind.RATE:
+    if groups[0].kind is TimeKind.RATE:
         part = words.part(*around)
         scope = part[1] if part is not None else called.rate_scope if called is not None else None
         is_of_all = re.search(r"\b(?:total|global)", name, re.IGNORECASE) is not None
-        return _Time(at, timing, 5 + is_of_all, scope=scope or RateScope.GLOBAL)
-    if rises and timing is not Timing.SECONDS_PER_STEP:
-        is_milli = timing is Timing.MILLISECONDS
-        return _Time(at, Timing.ELAPSED_MILLISECONDS if is_milli else Timing.ELAPSED_SECONDS, 6)
+        return _Time(at, groups[0], 5 + is_of_all, scope=scope or RateScope.GLOBAL)
     is_of_step = bool(re.search("iter|step|batch", name, re.IGNORECASE))
     is_named = words.name(name) is not None or not name
-    return _Time(at, timing, 4 + 2 * is_named + (unit is not None) + is_of_step)
+    return _Time(at, groups[0], 4 + 2 * is_named + (unit is not None) + is_of_step)

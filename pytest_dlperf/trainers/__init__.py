@@ -1,25 +1,9 @@
 """Trainers and probes that ship with the package, and what prints the steps of other people's.
 
-``steps`` holds the last of these. Its names are here as well, made when they are asked for: the
-package is imported for other things too.
+``steps`` holds the last of these. Its names are here as well; those of callbacks are made when they
+are asked for.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pytest_dlperf.trainers.steps import AccelerateSteps, DeepSpeedSteps, StepLog
-
-    HuggingFaceSteps: Any
-    LightningSteps: Any
+from pytest_dlperf.trainers.steps import AccelerateSteps, DeepSpeedSteps, StepLog, __getattr__  # noqa: F401 - makes the others
 
 __all__ = ["AccelerateSteps", "DeepSpeedSteps", "HuggingFaceSteps", "LightningSteps", "StepLog"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pytest_dlperf.trainers import steps
-
-    return getattr(steps, name)
