@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import stat
 import sys
 from pathlib import Path
@@ -439,23 +438,6 @@ def test_a_cluster_is_called_as_a_folder_can_be(project, capsys, name):
         assert main(["init", "--trainer", "timm", "--cluster", name]) != 0
     assert "--cluster" in capsys.readouterr().err
     assert not any(project.rglob("*.yaml"))
-
-
-def test_four_hosts_over_ssh_train_with_what_was_written(over_ssh, suite, monkeypatch):
-    """The script is that of one machine; hosts and addresses are the session's."""
-    shutil.rmtree(suite.path / "bench_tests")
-    monkeypatch.chdir(suite.path)
-    (suite.path / "train.py").write_text(STEPS_OF_ITS_OWN, encoding="utf-8")
-    hosts = ",".join(over_ssh.names)
-    command = "python train.py --batch 8 --steps 40"
-    assert main(["init", "--command", command, "--hosts", hosts, "--cluster", "office"]) == 0
-    take_marks_away(suite.path)
-    result = suite.run(
-        *("-k", "4n1g and throughput", "--dlperf-repeats=1", "--dlperf-cluster=office"),
-        *("--dlperf-hosts", hosts, "--dlperf-create-baselines"),
-    )
-    result.assert_outcomes(passed=1, deselected=4)
-    assert (suite.path / "baselines/office").is_dir()
 
 
 @pytest.mark.parametrize("ci", ["gitlab", "slurm"])

@@ -215,12 +215,6 @@ SEVERAL, ALONE = "f-m-bf16-b8-s128-2n2g", "f-m-bf16-b8-s128-1n1g"
             "of the last step alone",
         ),
         (
-            "DeepSpeed",
-            r"global_step=(?P<step>\d+), RunningAvgSamplesPerSec=(?P<samples_per_second>[\d.]+)",
-            {},
-            "a mean since the start",
-        ),
-        (
             "timm",
             r"Train: \d+ \[ +(?P<step>\d+)/.*\((?P<seconds>[\d.]+)s, +[\d.]+/s\)",
             {},
@@ -233,40 +227,16 @@ SEVERAL, ALONE = "f-m-bf16-b8-s128-2n2g", "f-m-bf16-b8-s128-1n1g"
             "a mean of the last 20 steps",
         ),
         (
-            "torchvision's references (MetricLogger)",
-            r"\[ +(?P<step>\d+)/\d+\] .* img/s: (?P<samples_per_second>[\d.]+)",
-            {"rate_scope": "rank"},
-            "without the wait for data",
-        ),
-        (
             "modded-nanogpt",
             r"step:(?P<step>\d+)/.*train_time:(?P<milliseconds>[\d.]+)ms",
             {},
             "the time since the start, in milliseconds",
         ),
         (
-            "litgpt",
-            r"step (?P<step>\d+) \|.*iter time: (?P<milliseconds>[\d.]+) ms",
-            {},
-            "the time of a micro-batch, not of a step",
-        ),
-        (
             "PaddleNLP or PaddleFormers",
             r"global_step: (?P<step>\d+), interval_runtime: (?P<seconds>[\d.]+)",
             {},
             "the time of all steps since the last line",
-        ),
-        (
-            "veRL",
-            r"step:(?P<step>\d+) - .*throughput:(?P<tokens_per_second>[\d.]+)",
-            {},
-            "tokens per second of one device",
-        ),
-        (
-            "PaddleDetection",
-            r"\[ *(?P<step>\d+)/.* ips: (?P<samples_per_second>[\d.]+)",
-            {},
-            "samples per second of one rank",
         ),
     ],
 )
