@@ -100,7 +100,7 @@ def measure(head: HeadOfLog, found: Identification, wanted: Case | None) -> Run 
     from pytest_dlperf.logs.throughput import LogReading, LogState
 
     if wanted is None and not found.cases:  # nothing to check it against
-        log_format = replace(log_format, facts=(), devices=None)
+        log_format = replace(log_format, facts=())
     reading = LogReading(
         head.path,
         number=1,
