@@ -445,9 +445,6 @@ def test_a_gate_looks_at_metrics_that_a_test_judges():
     assert new.failures({Conclusion.WORSE}) == {}
 
 
-# -------------------------------------------------------------------- the geometric mean
-
-
 # --------------------------------------------------------------------- what is refused
 
 

@@ -1,22 +1,38 @@
 """The database of all sessions: what goes in comes out, whatever happens around it."""
 
 import json
+import math
 import os
+import random
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 from clusters.processes import wait_until
-from histories import CASE, UNIT, case_result, drawn, fill, measurement, night, rows_of, session
+from histories import (
+    CASE,
+    METRIC,
+    UNIT,
+    case_result,
+    drawn,
+    fill,
+    measurement,
+    night,
+    rows_of,
+    session,
+)
 from msgspec.structs import replace
 from results_makers import MEMORY, judged, measured_case, with_judgement
 
+from pytest_dlperf.command.main import main
 from pytest_dlperf.history.case_history import histories_of
+from pytest_dlperf.history.queries import judged_sessions, origin_of
 from pytest_dlperf.history.schema import FORM
+from pytest_dlperf.history.series import Series
 from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Metric, Source
@@ -242,6 +258,41 @@ def test_a_damaged_database_is_told(file, damage):
         histories_of(file, last)
     with pytest.raises(HistoryError, match=r"history\.sqlite3"), History.open(file) as history:
         history.add(session(99, {CASE: [400.0]}))
+
+
+def damaged(content, kind, seed):
+    draw = random.Random(f"{kind} {seed}")  # noqa: S311 - the same damage every time
+    start = draw.randrange(len(content))
+    if kind == "truncated":
+        return content[:start]
+    piece = draw.randbytes(draw.choice((1, 8, 200, 5000)))
+    return content[:start] + piece + content[start + len(piece) :]
+
+
+@pytest.mark.parametrize("kind", ["truncated", "overwritten"])
+def test_any_damage_is_told_in_one_sentence(file, capsys, kind):
+    last = fill(file, drawn([400.0] * 6 + [300.0] * 6))
+    content = file.read_bytes()
+    [case] = last.cases
+    series = Series.of(case.case, METRIC, cluster=last.cluster, estimator=last.estimator.value)
+    told = []
+    for seed in range(24):
+        broken = file.with_name(f"{seed}.sqlite3")
+        broken.write_bytes(damaged(content, kind, seed))
+        with suppress(HistoryError):
+            histories_of(broken, last)
+        try:
+            with History.open(broken, busy_s=0.01) as history:
+                for judged_then in judged_sessions(history, series, until=math.inf):
+                    origin_of(history, judged_then.measurement_id)
+                history.add(session(12, {CASE: [300.0]}))
+        except HistoryError as error:
+            told.append(str(error))
+        code = main(["history", "show", "--within", "99999d", "--history", str(broken)])
+        assert code in (0, 1, 2)
+        assert code != 2 or str(broken) in capsys.readouterr().err
+    assert told
+    assert all(str(file.parent) in one and "\n" not in one for one in told)
 
 
 def test_a_missing_database_is_not_made_by_reading(file):
