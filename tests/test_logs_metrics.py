@@ -542,13 +542,6 @@ def test_a_number_may_end_with_a_prefix(tmp_path, text, unit, expected):
     assert number(tmp_path, log, taken) == pytest.approx(expected)
 
 
-def test_what_only_looks_like_more_of_a_number_is_not(tmp_path):
-    in_megabytes = [f"{text} allocated: 58M\n" for text in steps()]
-    assert number(tmp_path, in_megabytes, memory(r"allocated: (?P<value>[0-9.]+)")) == 58
-    in_a_list = [f"{text} allocated: 58, 3\n" for text in steps()]
-    assert number(tmp_path, in_a_list, memory(r"allocated: (?P<value>[0-9.]+)")) == 58
-
-
 # ------------------------------------------------------------------------- how far it is read
 
 
@@ -690,26 +683,6 @@ def test_published_lines_are_no_steps(tmp_path):
 
 
 # ------------------------------------------------------------------------------- expressions
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        r"lm loss: (?P<value>[0-9.na]+)",
-        r"lm loss:\s(?P<value>[^ ]+)",
-        r"iteration +(?P<step>[0-9]+)/.*lm loss: (?P<value>[0-9.na]+)",
-        r"iteration +(?P<step>[0-9]+)/.*lm loss: (?P<value>[^ ]+)",
-        r"lm loss: (?P<value>[0-9.na]+)(?P<unit>)",
-    ],
-)
-def test_however_many_lines_are_read_at_once(tmp_path, record):
-    """By all lines of a region, or by each of them: what comes out is the same."""
-    window = Window(warmup_steps=100, measured_steps=300)
-    log = steps(loss=lambda step: 1 + step % 7, last=500)
-    plain = metric("loss", record, statistic=Statistic.MEAN, sanity=Sanity(below=9))
-    expected = sum(1 + step % 7 for step in range(101, 401)) / 300
-    for odd in ("", "iteration 12 and 3, lm loss: \n", "lm lm loss: x\n"):
-        assert number(tmp_path, [*log[:200], odd, *log[200:]], plain, window=window) == expected
 
 
 @pytest.mark.parametrize("glued", range(1, 11))

@@ -162,60 +162,35 @@ def _measured(
     readings: Sequence[LogReading], which: WhichNode, bounds: Sequence[int | None]
 ) -> Run:
     """Measure a run by the logs of its nodes, of which so many bytes count."""
-    results = _Results(bounds)
     counting = [each for each in readings if which.may_be(each.node, len(readings))]
     others = [each for each in readings if each not in counting]
-    runs = [results.of(each) for each in counting]
+    results = {each.node: each.result(bounds[each.node]) for each in counting}
+    main, runs = counting[0], [run for run, _ in results.values()]
     bad = next((run for run in runs if run.status is not RunStatus.OK), None)
     if bad is not None:
-        where = "" if bad.steps else _whereabouts(counting[0], others, results)
+        where = "" if bad.steps else _whereabouts(main, others, bounds)
         return replace(bad, reason=f"{bad.reason}{where}")
-    main, run = counting[0], _mean(runs)
+    run = _mean(runs)
     for other in others:
-        _look_at(other, main, results)
+        _look_at(other, main, bounds)
         if (problem := _refused(other)) is not None:
             return invalid(run, problem)
     for other in others:
         if main.log_format.ranks is Ranks.LOCAL and other.state is LogState.BROKEN:
-            return results.of(other)
+            return other.result(bounds[other.node])[0]
     if (problem := _disagreement(counting, runs)) is not None:
         return invalid(run, problem)
     if main.declared:
-        logs = [results.numbers(each) for each in readings]
-        run = with_declared(run, main.declared, logs, main.window_in_steps)
+        more = {each.node: each.result(bounds[each.node]) for each in others if each.has_metrics}
+        logs = {node: log for node, (_, log) in (results | more).items()}
+        of_all = [logs.get(each.node) or NodeLog(str(each.path), {}) for each in readings]
+        run = with_declared(run, main.declared, of_all, main.window_in_steps)
     return run
 
 
-class _Results:
-    """What the logs of a run give, each measured once, up to the bytes that count."""
-
-    def __init__(self, bounds: Sequence[int | None]) -> None:
-        self._bounds = bounds
-        self._known: dict[int, tuple[Run, NodeLog]] = {}
-
-    def bound(self, reading: LogReading) -> int | None:
-        """Return how many bytes of a log count; ``None`` for all."""
-        return self._bounds[reading.node]
-
-    def of(self, reading: LogReading) -> Run:
-        """Read the rest of a log, and give the run by its steps."""
-        return self._result(reading)[0]
-
-    def numbers(self, reading: LogReading) -> NodeLog:
-        """Read the rest of a log for declared metrics, where it may have any."""
-        if not reading.has_metrics:
-            return NodeLog(str(reading.path), {})
-        return self._result(reading)[1]
-
-    def _result(self, reading: LogReading) -> tuple[Run, NodeLog]:
-        if reading.node not in self._known:
-            self._known[reading.node] = reading.result(self.bound(reading))
-        return self._known[reading.node]
-
-
-def _look_at(other: LogReading, main: LogReading, results: _Results) -> None:
+def _look_at(other: LogReading, main: LogReading, bounds: Sequence[int | None]) -> None:
     """Read a log that does not count as far as it tells something."""
-    bound = results.bound(other)
+    bound = bounds[other.node]
     if main.log_format.ranks is not Ranks.LOCAL:
         # A node that does not print steps may have gigabytes of other things.
         reach = main.position + REACH
@@ -228,7 +203,8 @@ def _refused(other: LogReading) -> str | None:
     if (said := other.facts.contradiction()) is not None:
         return f"{_named(other)}: {said}"
     if other.log_format.ranks is Ranks.LOCAL and not other.steps.furthest:
-        return f"{_silence(other)}, and every rank prints ('ranks: local')"
+        missing = "shows no step" if Path(other.path).exists() else "is not there"
+        return f"{_named(other)} {missing}, and every rank prints ('ranks: local')"
     return None
 
 
@@ -275,21 +251,18 @@ def _disagreement(readings: Sequence[LogReading], runs: Sequence[Run]) -> str | 
     )
 
 
-def _whereabouts(main: LogReading, others: Sequence[LogReading], results: _Results) -> str:
+def _whereabouts(
+    main: LogReading, others: Sequence[LogReading], bounds: Sequence[int | None]
+) -> str:
     """Say whether the steps that the log which counts does not show are in another one."""
     for other in others:
-        _look_at(other, main, results)
+        _look_at(other, main, bounds)
         if other.steps.furthest:
             ends = {0: WhichNode.FIRST, len(others): WhichNode.LAST}
             node = ends.get(other.node)
             advice = f": write 'node: {node.value}' under 'log' of the system" if node else ""
             return f"; {_named(other)} shows steps{advice}"
     return ""
-
-
-def _silence(reading: LogReading) -> str:
-    is_there = Path(reading.path).exists()
-    return f"{_named(reading)} {'shows no step' if is_there else 'is not there'}"
 
 
 def _named(reading: LogReading) -> str:
