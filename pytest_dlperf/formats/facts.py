@@ -121,7 +121,7 @@ def declared_facts(facts: Mapping[str, Any], options: Mapping[str, Any]) -> tupl
             for name, said in facts.items()
         ),
         *(
-            _declared(option, said, partial(_has_option, option), option=option)
+            _declared(option, said, partial(has_option, option), option=option)
             for option, said in options.items()
         ),
     )
@@ -147,5 +147,6 @@ def _axis(name: str, case: Case) -> str | None:
     return case.free_axes.get(name)
 
 
-def _has_option(option: str, case: Case) -> bool:
+def has_option(option: str, case: Case) -> bool:
+    """Say whether a case has an option."""
     return option in case.options

@@ -6,11 +6,12 @@ Expressions hold a fixed text, by which the scan of a large log stays fast.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from pytest_dlperf.formats.expressions import compiled
-from pytest_dlperf.formats.facts import CASE_FACTS, Fact
+from pytest_dlperf.formats.facts import CASE_FACTS, Fact, has_option
 from pytest_dlperf.formats.log_format import JoinedRecords, LogFormat, Published, Ranks, Rule
 from pytest_dlperf.model.case import Case
 
@@ -53,16 +54,23 @@ def _arcface(case: Case) -> str | None:
     return "arcface" if case.topology.world_size == 1 else "dist_arcface"
 
 
-def _dali(case: Case) -> bool:
-    return "dali" in case.options
-
-
-def _xla(case: Case) -> bool:
-    return "xla" in case.options
-
-
 def _scales_statically(case: Case) -> bool | None:
     return "static_loss_scale" in case.options if case.precision in _HALF else None
+
+
+def _of_option(
+    name: str, pattern: str, option: str, values: Mapping[str, object] = MappingProxyType({})
+) -> Fact:
+    """Make a fact of whether an option is there."""
+    return Fact(name, pattern, partial(has_option, option), values=values, option=option)
+
+
+def _dynamic_scaling(name: str, pattern: str) -> Fact:
+    """Make a fact of a switch that is off where the loss is scaled by a number."""
+    values = _switch(yes=False, no=True)
+    return Fact(
+        name, pattern + _SWITCH, _scales_statically, values=values, option="static_loss_scale"
+    )
 
 
 def _switch(yes: object, no: object) -> dict[str, object]:
@@ -98,20 +106,8 @@ _PADDLE_RESNET: Final = LogFormat(
         Fact("batch_size (of a node)", r" batch_size : " + _COUNT, _batch_per_node),
         Fact("PADDLE_TRAINERS_NUM", r"PADDLE_TRAINERS_NUM\W{1,4}" + _COUNT, _WORLD_SIZE),
         Fact("use_fp16", r" use_fp16 : " + _SWITCH, _precision, values=_switch(_HALF, _FULL)),
-        Fact(
-            "use_dali",
-            r" use_dali : " + _SWITCH,
-            _dali,
-            values=_switch(yes=True, no=False),
-            option="dali",
-        ),
-        Fact(
-            "use_dynamic_loss_scaling",
-            r" use_dynamic_loss_scaling : " + _SWITCH,
-            _scales_statically,
-            values=_switch(yes=False, no=True),
-            option="static_loss_scale",
-        ),
+        _of_option("use_dali", r" use_dali : " + _SWITCH, "dali"),
+        _dynamic_scaling("use_dynamic_loss_scaling", r" use_dynamic_loss_scaling : "),
     ),
     # PaddlePaddle/resnet50v1.5/extract_paddle_logs.py
     published=Published(rule=Rule.MEAN_SPEED, glued=JoinedRecords.LAST),
@@ -146,10 +142,7 @@ _DLLOGGER: Final = LogFormat(
             values=_switch(frozenset({"fp16"}), _FULL | _HALF | _WITHOUT_SWITCH),
         ),
         Fact(
-            "amp",
-            _PARAMETERS + r" amp : " + _SWITCH,
-            _precision,
-            values=_switch(_HALF, _FULL | {"fp16"}),
+            "amp", _PARAMETERS + r" amp : " + _SWITCH, _precision, _switch(_HALF, _FULL | {"fp16"})
         ),
         Fact(
             "amp",
@@ -157,19 +150,12 @@ _DLLOGGER: Final = LogFormat(
             _precision,
             values=_switch(None, _FULL),
         ),
-        Fact(
-            "dynamic_loss_scale",
-            _PARAMETERS + r" dynamic_loss_scale : " + _SWITCH,
-            _scales_statically,
-            values=_switch(yes=False, no=True),
-            option="static_loss_scale",
-        ),
-        Fact(
+        _dynamic_scaling("dynamic_loss_scale", _PARAMETERS + r" dynamic_loss_scale : "),
+        _of_option(
             "data_backend",
             _PARAMETERS + r" data_backend : (dali|pytorch|syntetic)\b",
-            _dali,
-            values={"dali": True, "pytorch": False, "syntetic": False},
-            option="dali",
+            "dali",
+            {"dali": True, "pytorch": False, "syntetic": False},
         ),
     ),
     # NVIDIADeepLearningExamples/PyTorch/resnet50v1.5/extract_pytorch_logs_time.py
@@ -259,13 +245,7 @@ _TF_MODELS_BERT: Final = LogFormat(
             _precision,
             values={"mixed_float16": _HALF},
         ),
-        Fact(
-            "that it uses",
-            r"Compiled cluster using (XLA)!",
-            _xla,
-            values={"XLA": True},
-            option="xla",
-        ),
+        _of_option("that it uses", r"Compiled cluster using (XLA)!", "xla", {"XLA": True}),
     ),
     # TensorFlow/bert/extract_tensorflow_logs_time.py
     published=Published(rule=Rule.ELAPSED, min_warmup=20, print_interval=1, time_of_day=True),

@@ -24,20 +24,6 @@ from pytest_dlperf.logs.records import LONGEST_STEP
 class Numbers:
     """The numbers of one metric in one log, in the order in which they stand there."""
 
-    __slots__ = (
-        "_groups",
-        "_rank",
-        "_unit",
-        "answered",
-        "declared",
-        "fault",
-        "names",
-        "offsets",
-        "ranks",
-        "steps",
-        "values",
-    )
-
     def __init__(self, declared: DeclaredMetric) -> None:
         index = declared.record.groupindex
         self.declared = declared
