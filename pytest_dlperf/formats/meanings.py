@@ -7,7 +7,6 @@ Both are data, read when a log is first surveyed or a declared record first chec
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import Path
@@ -149,38 +148,17 @@ def _filled(pattern: str, words: Mapping[str, str]) -> str:
 
 @cache
 def known_trainers() -> tuple[Trainer, ...]:
-    """Read the known trainers, in which the order counts: the first that fits is taken.
-
-    Raises:
-        YamlError: The file has a mistake.
-    """
-    return read_trainers(FOLDER / "trainers.yaml")
+    """Read the known trainers, in which the order counts: the first that fits is taken."""
+    return load(FOLDER / "trainers.yaml", tuple[Trainer, ...])
 
 
-def read_trainers(file: Path) -> tuple[Trainer, ...]:
-    """Read a file of trainers.
-
-    Raises:
-        YamlError: The file has a mistake; the first is named, with its line.
-    """
-    return load(file, tuple[Trainer, ...])
-
-
-def trainers_in(text: bytes | bytearray, end: int = sys.maxsize) -> Iterator[Trainer]:
-    """Find the trainers of whose lines a text holds one, up to ``end``."""
-    for trainer, literals in _literals_of_trainers():
+def trainers_in(text: bytes) -> Iterator[Trainer]:
+    """Find the trainers of whose lines a text holds one."""
+    for trainer in known_trainers():
         # To look for a text is several times as fast as for a pattern.
-        possible = any(text.find(literal, 0, end) >= 0 for literal in literals)
-        if possible and compiled_pattern(trainer.pattern).search(text, 0, end) is not None:
+        possible = any(literal.encode() in text for literal in trainer.literals)
+        if possible and compiled_pattern(trainer.pattern).search(text) is not None:
             yield trainer
-
-
-@cache
-def _literals_of_trainers() -> tuple[tuple[Trainer, tuple[bytes, ...]], ...]:
-    return tuple(
-        (trainer, tuple(literal.encode() for literal in trainer.literals))
-        for trainer in known_trainers()
-    )
 
 
 def is_known(line: bytes, begin: int, log_format: LogFormat) -> bool:
@@ -193,9 +171,9 @@ def is_known(line: bytes, begin: int, log_format: LogFormat) -> bool:
     )
 
 
-def known_trainer(text: bytes | bytearray, end: int = sys.maxsize) -> Trainer | None:
-    """Find out which known trainer printed a text, up to ``end``; ``None`` where nothing tells."""
-    return next((each for each in trainers_in(text, end) if each.names_the_log), None)
+def known_trainer(text: bytes) -> Trainer | None:
+    """Find out which known trainer printed a text; ``None`` where nothing tells."""
+    return next((each for each in trainers_in(text) if each.names_the_log), None)
 
 
 # ------------------------------------------------------------------------- units and names
@@ -372,9 +350,5 @@ def _bytes_of(pattern: str) -> re.Pattern[bytes]:
 
 @cache
 def vocabulary() -> Vocabulary:
-    """Read the units and names of numbers.
-
-    Raises:
-        YamlError: The file has a mistake.
-    """
+    """Read the units and names of numbers."""
     return load(FOLDER / "numbers.yaml", Vocabulary)
