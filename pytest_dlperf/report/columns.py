@@ -10,7 +10,7 @@ from msgspec import Struct
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case
 from pytest_dlperf.model.judgement import Judgement
-from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.metric import Better, Metric
 from pytest_dlperf.model.results import BaselineChange, CaseResult, MetricResult
 from pytest_dlperf.report import printing
 
@@ -176,7 +176,7 @@ def headings(form: Form) -> list[str]:
 def metric_cells(result: CaseResult, name: str) -> dict[str, str]:
     """Write the numbers of one of a case's metrics, by the headings of all tables with them.
 
-    ``named`` is the metric with its unit.
+    ``named`` is the metric with its unit, ``directed`` says as well if lower is better.
     """
     known = result.metrics().get(name)
     if known is None:
@@ -184,7 +184,9 @@ def metric_cells(result: CaseResult, name: str) -> dict[str, str]:
         every = (column.heading for column in COLUMNS)
         return {**dict.fromkeys(every, numbers.ABSENT), "metric": told, "named": told}
     cells = {column.heading: column.cell(result, known) for column in COLUMNS}
-    return {**cells, "named": with_unit(known.metric)}
+    named = with_unit(known.metric)
+    lower = ", lower is better" * (known.metric.better is Better.LOWER)
+    return {**cells, "named": named, "directed": f"{named}{lower}"}
 
 
 def with_unit(metric: Metric, word: str = "") -> str:

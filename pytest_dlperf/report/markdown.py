@@ -190,7 +190,7 @@ def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[Block
 def _alarm_row(row: Row) -> Sequence[str]:
     cells = row.cells
     figures = (cells[name] for name in headings("alarm"))
-    return inline(cells["named"]), *figures, _emphasized(cells["verdict"], row.status)
+    return inline(cells["directed"]), *figures, _emphasized(cells["verdict"], row.status)
 
 
 def _runs_and_logs(result: CaseResult, judgements: Sequence[Judgement]) -> Iterator[str]:

@@ -30,6 +30,7 @@ from pytest_dlperf.report.text import (
     code,
     number,
     phrase,
+    word,
 )
 
 _ABSENT: Final = (Verdict.NOT_JUDGED, Verdict.NOT_MEASURED, Verdict.SKIPPED)
@@ -210,12 +211,13 @@ def _facts(
 
 def _recovered(cases: Iterable[CaseResult], now: str) -> Iterator[Text]:
     """Say which cases pass again, by the session since which they were red."""
-    by_day: dict[Text, list[str]] = {}
+    by_day: dict[str, list[str]] = {}
     for result in cases:
         if (first := recovered_from(result)) is not None:
-            by_day.setdefault(words.was_red(first, now), []).append(result.case.id)
-    for was_red, ids in by_day.items():
-        yield phrase("passes again, {}: {}", was_red, cases_named(ids, CASES_NAMED))
+            by_day.setdefault(words.dated(first.at, now), []).append(result.case.id)
+    for day, ids in by_day.items():
+        named = cases_named(ids, CASES_NAMED)
+        yield phrase("passes again, was red since {}: {}", word(day), named)
 
 
 def _accepted(results: Results) -> Iterator[Text]:

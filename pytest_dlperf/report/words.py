@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
+from os.path import commonprefix
 from typing import Final
 
 from pytest_dlperf.model import numbers
@@ -54,6 +55,7 @@ LONGEST_LINE: Final = 400
 _WEEKDAYS: Final = (
     "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday",
 )  # fmt: skip
+_NEW: Final = "(new)"
 _NAMED_DAYS: Final = 6
 """Days back that a weekday names: a week ago it would be today's."""
 _COMMIT: Final = re.compile(r"([0-9a-f]{7})[0-9a-f]{0,57}(?:\+(.+))?", re.ASCII)
@@ -133,16 +135,14 @@ def since_words(explanation: Explanation | None, now: str) -> str:
     if day is None or today is None:
         return f"since {at[:10]}"
     if day == today:
-        return "(new)"
+        return _NEW
     is_near = timedelta(0) < today - day <= timedelta(days=_NAMED_DAYS)
     return f"since {_WEEKDAYS[day.weekday()] if is_near else day.isoformat()}"
 
 
 def is_new(explanation: Explanation | None, now: str) -> bool:
-    """Whether a number is as it is new."""
-    since = explanation.since if explanation is not None else None
-    day = _day(since.at, now) if since is not None else None
-    return day is not None and day == _day(now, now)
+    """Whether a number is as it is since this session."""
+    return since_words(explanation, now) == _NEW
 
 
 def dated(at: str, now: str) -> str:
@@ -174,11 +174,6 @@ def onset(explanation: Explanation, now: str) -> Iterator[tuple[str, Text]]:
         yield "last good", join(", ", [_good(good.at, now), commit, ago])
     elif since is not None:
         yield "last good", phrase("no session is known")
-
-
-def was_red(since: PastSession, now: str) -> Text:
-    """Say since which session a number had been red before."""
-    return phrase("was red since {}", word(dated(since.at, now)))
 
 
 def _since(first: PastSession, explanation: Explanation, now: str) -> Text:
@@ -320,17 +315,10 @@ def _shortened(values: Sequence[str | None]) -> list[str]:
     known = list(dict.fromkeys(text for text in written if text not in (None, NOT_SET)))
     begin = end = 0
     if len(known) > 1 and max(map(len, known)) > _LONGEST_VALUE:
-        common = _common(known)
-        ends = [text[common:][::-1] for text in known]
-        begin, end = max(common - _AROUND, 0), max(_common(ends) - _AROUND, 0)
+        common = len(commonprefix(known))  # noqa: RUF071 - of characters
+        ends = commonprefix([text[common:][::-1] for text in known])  # noqa: RUF071 - as above
+        begin, end = max(common - _AROUND, 0), max(len(ends) - _AROUND, 0)
     return [UNKNOWN if text is None else _cut(text, begin, len(text) - end) for text in written]
-
-
-def _common(values: Sequence[str]) -> int:
-    """Count the characters that all begin with: the first and the last in order differ soonest."""
-    pairs = zip(min(values), max(values), strict=False)
-    shortest = min(map(len, values))
-    return next((at for at, (one, other) in enumerate(pairs) if one != other), shortest)
 
 
 def _cut(text: str, begin: int, end: int) -> str:
