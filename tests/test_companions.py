@@ -77,7 +77,8 @@ def test_a_red_training_names_the_resource_that_was_lost(suite, workers):
     assert metric["verdict"] == "regressed"
     assert blamed(metric["explanation"]) == ["network"]
     said = (
-        "on the same hosts probe-net-1n1g bandwidth -70.0 %: the network; compute probe is as ever"
+        "on the same hosts probe-net-1n1g bandwidth -70.0 %: the network; "
+        "compute probe is unchanged"
     )
     assert f"  probes     {said}" in result.stdout.str()
     assert "to do: look first at the network of its hosts" in result.stdout.str()
@@ -98,7 +99,7 @@ def test_probes_that_are_as_ever_are_quoted_and_none_runs_on_a_green_night(suite
     result, metric = probed.red_night()
     assert blamed(metric["explanation"]) == []
     result.stdout.fnmatch_lines(
-        ["  probes     on the same hosts compute and network probes are as ever"]
+        ["  probes     on the same hosts compute and network probes are unchanged"]
     )
 
 
@@ -213,7 +214,7 @@ def test_a_probe_that_hangs_where_the_training_hangs_is_blamed():
     assert [one.is_blamed for one in found] == [False, True]
     assert str(probes(found)) == (
         "on the same hosts probe-network-4n1g hung (no end within 60 s): the network; "
-        "compute probe is as ever"
+        "compute probe is unchanged"
     )
 
 

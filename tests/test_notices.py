@@ -260,7 +260,7 @@ def test_whoever_never_ends_holds_up_nobody(monkeypatch):
     assert not has_ended.is_set()
     go_on.set()
     assert lines[0] == "notice sent: told"
-    assert "slow one: it was given up" in lines[1]
+    assert "slow one: gave up" in lines[1]
 
 
 class Reachable(Notifier):

@@ -145,7 +145,7 @@ def _all_at_once(
         limit_s = 0  # Ctrl-C skips pending notices
     for number, thread in enumerate(threads):
         if thread.is_alive():
-            why = f"it was given up after {limit_s:.0f} s" if limit_s else "it was broken off"
+            why = f"gave up after {limit_s:.0f} s" if limit_s else "interrupted"
             # Another one: the thread may still write into its own.
             outcomes[number] = Outcome(notifiers[number], fault=why)
     return outcomes

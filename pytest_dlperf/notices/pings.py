@@ -14,14 +14,14 @@ _MAX_BYTES: Final = 10_000
 
 @final
 class Ping(Notifier):
-    """Asks for an address at the end of each whole session, red or green: the session has come."""
+    """Requests an address at the end of each whole session, red or green."""
 
     def __init__(self, address: str) -> None:
         self.name = f"ping ({host_of(address)})"
         self._address = address
 
     def send(self, notice: Notice) -> bool:
-        """Ping, unless the session was broken off."""
+        """Ping, unless the session was interrupted."""
         if notice.session is None or notice.session.results.interrupted:
             return False
         call("GET", self._address)
@@ -33,7 +33,7 @@ class Healthchecks(Notifier):
     """Pings a check by the protocol of Healthchecks, which others speak too.
 
     ``/start`` at the first test, the address itself at the end of a whole session, ``/fail`` at
-    that of one that was broken off; https://healthchecks.io/docs/http_api.
+    that of one that was interrupted; https://healthchecks.io/docs/http_api.
     """
 
     def __init__(self, address: str) -> None:

@@ -103,7 +103,7 @@ def row_facts(
     measurement = result.measurement
     # The reason stands with the run that broke.
     left_out = ("reason",) if measurement is not None and measurement.broken_runs else ()
-    shown = ("note", "compared", "as ever") if every else ("note",)
+    shown = ("note", "compared") if every else ("note",)
     return [
         *(
             it

@@ -217,7 +217,7 @@ def _is_same(first: str | None, second: str | None) -> bool:
 
 
 def probes(companions: Iterable[Companion]) -> Text:
-    """Quote the probes that are worse, the blamed one first, then those that are as ever."""
+    """Quote the probes that are worse, the blamed one first, then those that are unchanged."""
     worse, unchanged = [], []
     for one in sorted(companions, key=lambda each: not each.is_blamed):
         if one.verdict in (Verdict.PASS, Verdict.IMPROVED):
@@ -227,7 +227,7 @@ def probes(companions: Iterable[Companion]) -> Text:
         worse.append(phrase("{}: the {}", of_case, one.resource) if one.is_blamed else of_case)
     if unchanged:
         *others, last = dict.fromkeys(unchanged)
-        template = "{} and {} probes are as ever" if others else "{}{} probe is as ever"
+        template = "{} and {} probes are unchanged" if others else "{}{} probe is unchanged"
         worse.append(phrase(template, join(", ", others), last))
     return phrase("on the same hosts {}", join("; ", worse)) if worse else NOTHING
 
