@@ -59,6 +59,7 @@ def test_the_life_of_an_accepted_number(suite):
     refused = suite.run(*slow, UPDATE)
     assert refused.ret == 1
     refused.stdout.fnmatch_lines([WORSE])
+    refused.stdout.no_fnmatch_line("*there was no number to accept*")
     assert nights.text == accepted
 
     # With one they are accepted, and the reason stays.

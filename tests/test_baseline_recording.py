@@ -25,10 +25,12 @@ from baseline_texts import (
 from clusters.processes import LONG_S
 from msgspec.structs import replace
 
+from pytest_dlperf.baselines import recording
 from pytest_dlperf.baselines.schemas import schema_text
 from pytest_dlperf.config.cluster import find_cluster
 from pytest_dlperf.files.locks import LockError
 from pytest_dlperf.files.yamlfile import YamlError
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.metric import Better
 
@@ -233,6 +235,25 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(LockError, match=r"mine/\.lock cannot be acquired"):
         do(cluster_in(tmp_path / "file"), [create("fp32-b128-1n8g")])
+
+
+def test_an_error_in_one_file_leaves_those_of_all_systems(cluster, monkeypatch):
+    file = write(cluster)
+    one = extend(cluster, "fp32-b128-1n1g")
+    other = replace(create("fp32-b128-1n1g"), case=Case.from_id("paddle-bert-fp32-b128-1n1g"))
+    write_whole = recording.write_whole
+
+    def full(path, content, **how):
+        if path.stem == "paddle-bert":
+            raise OSError("no space left on device")
+        write_whole(path, content, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recording, "write_whole", full)
+        with pytest.raises(OSError, match="no space left"):
+            do(cluster, [one, other])
+    assert file.read_text(encoding="utf-8") == TEXT
+    assert do(cluster, [one, other]).done == (one, other)
 
 
 # ---------------------------------------------------------------------------- processes

@@ -165,7 +165,7 @@ def _among_commits(options: Namespace, bisected: BisectedCase) -> Question:
     checkout = Checkout(Path(options.repository))
     checkout.check_clean()
     candidates = commits_of(checkout, good, bad or "HEAD")
-    row = _row(options, bisected, candidates, checkout.commit(good).short)
+    row = _row(options, bisected, candidates, checkout.commit(good).name)
     red = bisected.red_session(candidates[-1].name)
     return _question(bisected, row, "commit", red=red)
 

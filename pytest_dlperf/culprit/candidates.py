@@ -19,12 +19,12 @@ from typing import Final
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from pytest_dlperf.culprit.checkouts import SHORT, BuildError, Checkout, Commit, Workshop
+from pytest_dlperf.culprit.checkouts import SHORT, BuildError, Checkout, Workshop
 from pytest_dlperf.culprit.trial import Setup
 from pytest_dlperf.files.locks import locked
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.measure.case_launch import ArgumentEdit, LaunchChange, combined
-from pytest_dlperf.model.commits import SUITE, news_of
+from pytest_dlperf.model.commits import SUITE, Commit, news_of
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts
 from pytest_dlperf.model.numbers import named
@@ -185,7 +185,7 @@ def commits_of(checkout: Checkout, good: str, bad: str) -> list[Candidate]:
     """List the commits after ``good`` up to ``bad``."""
     then, found = checkout.commit(good).name, []
     for commit in checkout.between(good, bad):
-        found.append(Candidate(name=commit.short, then=then, checkout=checkout, commit=commit))
+        found.append(Candidate(name=commit.name, then=then, checkout=checkout, commit=commit))
         then = commit.name
     return found
 

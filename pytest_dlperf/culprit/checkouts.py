@@ -9,16 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
-
 from pytest_dlperf.culprit.trial import AbortedError
 from pytest_dlperf.files.locks import locked
 from pytest_dlperf.files.writing import make_folder, write_whole
 from pytest_dlperf.launch.remote_call import dying_with_parent
+from pytest_dlperf.model.commits import Commit
 from pytest_dlperf.model.errors import UsageError
 
 SHORT: Final = 12
-_FIELDS: Final = "%H%x00%P%x00%an%x00%aI%x00%s"
+_FIELDS: Final = "%H%x00%an%x00%aI%x00%s"
 _OF_HOOKS: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 _GIT_LIMIT_S: Final = 600.0
 _MAX_SHOWN: Final = 5
@@ -31,22 +30,6 @@ class GitError(UsageError):
 
 class BuildError(Exception):
     """A candidate cannot be built; the message says why."""
-
-
-class Commit(Struct, frozen=True, kw_only=True):
-    """A commit of a checkout."""
-
-    name: str
-    """All forty digits."""
-    parents: tuple[str, ...]
-    author: str
-    at: str
-    title: str
-
-    @property
-    def short(self) -> str:
-        """What people call it."""
-        return self.name[:SHORT]
 
 
 class Checkout:
@@ -116,10 +99,10 @@ class Checkout:
         """List the first parents after ``good`` up to ``bad``, the oldest first."""
         first, last = self.commit(good), self.commit(bad)
         if first.name == last.name:
-            raise UsageError(f"{good} and {bad} are the same commit, {first.short}")
+            raise UsageError(f"{good} and {bad} are the same commit, {first.name}")
         base = ""
         with suppress(GitError):
-            base = self.git("merge-base", first.name, last.name)
+            base = self.git("merge-base", first.name, last.name)[:SHORT]
         if base != first.name:
             if self.is_shallow:
                 raise UsageError(
@@ -128,7 +111,7 @@ class Checkout:
                 )
             if base == last.name:
                 raise UsageError(f"{good} is newer than {bad}; write the good commit first")
-            hint = f"; their common ancestor is {base[:SHORT]}" if base else ""
+            hint = f"; their common ancestor is {base}" if base else ""
             raise UsageError(f"{good} is not an ancestor of {bad}{hint}")
         words = ("log", "--first-parent", "--reverse", f"--format={_FIELDS}")
         lines = self.git(*words, f"{first.name}..{last.name}").splitlines()
@@ -136,17 +119,15 @@ class Checkout:
 
     def merged_by(self, commit: Commit) -> str:
         """Return the commits that a merge brought in, as GOOD..BAD; empty for other commits."""
-        if len(commit.parents) < 2:  # noqa: PLR2004 - what was merged is the second parent
-            return ""
         with suppress(GitError):
-            base = self.git("merge-base", *commit.parents[:2])
-            return f"{base[:SHORT]}..{commit.short}^2"
+            base = self.git("merge-base", f"{commit.name}^1", f"{commit.name}^2")
+            return f"{base[:SHORT]}..{commit.name}^2"
         return ""
 
 
 def _commit(line: str) -> Commit:
-    name, parents, author, at, title = line.split("\0")
-    return Commit(name=name, parents=tuple(parents.split()), author=author, at=at, title=title)
+    name, author, at, title = line.split("\0")
+    return Commit(name=name[:SHORT], author=author, at=at, title=title)
 
 
 # ---------------------------------------------------------------------------- worktrees

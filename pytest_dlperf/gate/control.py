@@ -23,6 +23,9 @@ _CONFIRMING_ERRORS: Final = 1.645
 """A loss that is confirmed has failed once already, so it needs less than a first alarm."""
 
 
+_TOO_FEW: Final = "too few runs of each to estimate their noise"
+
+
 class ControlRuns(Struct, frozen=True, kw_only=True):
     """Runs of a case, interleaved with the accepted software."""
 
@@ -47,25 +50,20 @@ def confirm(
     its case. ``baseline`` is that of the compared metric, ``min_loss_percent`` the smallest loss
     that counts.
     """
-    both = runs.interleaved
-    if both is None:
-        return _with_note(without_control, runs.problem or "the control arm has not run")
-    for run in both.candidate.broken_runs:
-        # The tested software has broken: these runs count like the others.
-        where = f"{both.candidate.case_id}, run {run.run} beside the accepted software"
-        return replace(
-            judgement, verdict=Verdict(run.status.value), reason=f"{where}: {run.reason}"
-        )
-    name = judgement.metric.ratio_of or judgement.metric.name
-    problem = _why_incomparable(both, name)
-    if problem is not None:
-        return _with_note(without_control, problem)
-    noise = _noise(both, name, baseline)
-    if noise is None:
-        return _with_note(
-            without_control,
-            "the control arm is inconclusive: too few runs of each to estimate their noise",
-        )
+    both, name = runs.interleaved, judgement.metric.ratio_of or judgement.metric.name
+    problem = runs.problem or "the control arm has not run"
+    noise = None
+    if both is not None:
+        for run in both.candidate.broken_runs:
+            # The tested software has broken: these runs count like the others.
+            where = f"{both.candidate.case_id}, run {run.run} beside the accepted software"
+            verdict = Verdict(run.status.value)
+            return replace(judgement, verdict=verdict, reason=f"{where}: {run.reason}")
+        why = _why_incomparable(both, name)
+        noise = _noise(both, name, baseline) if why is None else None
+        problem = f"the control arm is inconclusive: {why or _TOO_FEW}"
+    if both is None or noise is None:
+        return replace(without_control, notes=(*without_control.notes, problem))
     # Where a loss of 1 % counts, a loss below 1.5 % has to be confirmed.
     least = min(_MAX_CONFIRMING_LOSS, _CONFIRMING_SHARE * min_loss_percent / 100)
     accepted = baseline.accepted if baseline else None
@@ -83,14 +81,11 @@ def confirm(
 def _why_incomparable(both: InterleavedRuns, name: str) -> str | None:
     """Return why the arms cannot be compared; ``None`` if both are whole."""
     for run in both.control.broken_runs:
-        return (
-            f"the control arm is inconclusive: run {run.run} of the accepted software is "
-            f"{run.status.value} ({run.reason})"
-        )
+        return f"run {run.run} of the accepted software is {run.status.value} ({run.reason})"
     for arm, measurement in (("candidate", both.candidate), ("control", both.control)):
         values = measurement.samples(name).values
         if not values or min(values) <= 0:
-            return f"the control arm is inconclusive: no run of the {arm} has a {name} above 0"
+            return f"no run of the {arm} has a {name} above 0"
     return None
 
 
@@ -138,7 +133,3 @@ def _compare(
         f"{numbers.quantity(levels[1], candidate.metric.unit)}{beside}"
     )
     return loss > threshold, comparison
-
-
-def _with_note(judgement: Judgement, note: str) -> Judgement:
-    return replace(judgement, notes=(*judgement.notes, note))
