@@ -166,14 +166,6 @@ def test_a_metric_that_is_declared_no_more_is_found(suite, check):
     assert check("--cluster", "local").ret == 0
 
 
-def test_an_unknown_cluster_is_misuse(check):
-    result = check("--cluster", "dlperf-v1000")
-
-    assert result.ret == 2
-    assert not result.outlines
-    result.stderr.fnmatch_lines(["pytest-dlperf check: there is no cluster 'dlperf-v1000'*"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -181,6 +173,7 @@ def test_an_unknown_cluster_is_misuse(check):
         (["--systems", "empty"], 1, "0 system files (0 cases), 1 cluster"),
         (["--baselines", "empty"], 0, "no cluster: no faults"),
         (["--cluster", "local"], 0, "1 cluster (local): no faults"),
+        (["--cluster", "dlperf-v1000"], 2, "there is no cluster 'dlperf-v1000'"),
     ],
 )
 def test_a_project_need_not_have_both_systems_and_baselines(suite, check, arguments, code, said):

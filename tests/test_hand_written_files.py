@@ -8,9 +8,7 @@ import pytest
 from hand_written import CLUSTER_TEXT, DOCUMENTS, NAMES, SYSTEM_TEXT, mistakes, read
 
 from pytest_dlperf.config.cluster import find_cluster
-from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.files.yamlfile import MAX_BYTES, YamlError
-from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 
 HIDDEN_WORD = "hunter2"
 
@@ -170,14 +168,3 @@ def test_mutated_files_end_in_messages_without_what_was_set(kind, count, tmp_pat
             assert re.fullmatch(re.escape(f"{tmp_path / NAMES[kind]}:") + "[0-9]+", problem.place)
             assert HIDDEN_WORD not in problem.message
     assert refused > count / 2
-
-
-def test_a_system_keeps_what_it_is_told(tmp_path):
-    """The same values whether a list has one element or is a single word."""
-    file = tmp_path / "own.yaml"
-    file.write_text(SYSTEM_TEXT, encoding="utf-8")
-    (system,) = load_systems([file], BUILTIN_FORMATS).values()
-    one, two = system.cases
-    assert system.launch.values_of(two) == {"threads": "8"}
-    assert system.launch.values_of(one) == {}
-    assert system.launch.environment_of(one) == {"A": "1", "B": "x"}
