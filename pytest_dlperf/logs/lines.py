@@ -134,8 +134,9 @@ class LineReader:
 
     def rest(self) -> Iterator[Block]:
         """Yield the last line, where it has not ended: for a log that grows no more."""
-        if self._rest:
-            yield self._taken(len(self._rest), is_whole=False)
+        block = self._taken(len(self._rest), is_whole=False)
+        if block.text:
+            yield block
 
     def _taken(self, count: int, *, is_whole: bool) -> Block:
         offset = self.position - len(self._rest)
