@@ -63,7 +63,7 @@ class FactCheck:
                     if fact.agrees(text, self._case):
                         self._agreed.add((number, said))
                     else:
-                        self._broken[number] = offset + match.start(), fact, text
+                        self._broken[number] = offset + match.start(1), fact, text
 
     def contradiction(self, before: int = sys.maxsize) -> BrokenContractError | None:
         """Say what contradicts the case, of what stands before a byte of the log."""
