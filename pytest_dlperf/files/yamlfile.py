@@ -274,35 +274,11 @@ def read_text(file: Path) -> str:
         raise YamlError.at(file, message) from error
 
 
-def lines_of(text: str) -> list[str]:
-    """Split a text into lines with their ends, as YAML counts them."""
-    return [line for line in _LINE.findall(text) if line]
-
-
-def content_lines(text: str) -> list[int]:
-    """List, from 0, the lines with content: neither empty nor only a comment."""
-    import yaml
-
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    lines = lines_of(text)
-    content: set[int] = set()
-    for token in yaml.scan(text, Loader=loader):
-        start, end = int(token.start_mark.line), int(token.end_mark.line)
-        if token.start_mark.index == token.end_mark.index:
-            continue
-        # A block of text below its key ends where the next line begins.
-        last = end if token.end_mark.column or end == start else end - 1
-        while last > start and not lines[last].strip():
-            last -= 1
-        content.update(range(start, last + 1))
-    return [line for line in sorted(content) if lines[line].strip()]
-
-
 def _syntax_error(file: Path, text: str, error: Any) -> YamlError:
     mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark is not None else 1
     what = getattr(error, "problem", None) or str(error).splitlines()[0]
-    if any(re.match(r"\s*\t", text) for text in lines_of(text)[line - 1 : line]):
+    if any(re.match(r"\s*\t", text) for text in _LINE.findall(text)[line - 1 : line]):
         what += "; indent by spaces, not by tabs"
     context = getattr(error, "context", None)
     message = f"not YAML: {f'{context}: ' if context else ''}{what}"

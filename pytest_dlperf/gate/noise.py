@@ -38,6 +38,8 @@ NOISE_RADIUS_MADS: Final = 3.5
 OUTLIER_RADIUS_NOISE: Final = 4.0
 """A run further than this many times the noise from the median does not count for the location."""
 
+QUANTILE_90: Final = 1.2816
+"""Normal deviations that nine values of ten stay below."""
 QUANTILE_97_5: Final = 1.96
 """The same of 97.5 %: 95 values of 100 stay within it on both sides."""
 
@@ -146,12 +148,9 @@ def location(runs: Sequence[float], deviation: float) -> float:
 
 def outliers(runs: Sequence[float], deviation: float) -> list[float]:
     """Runs that do not count for the location: further than four deviations from the median."""
-    return _beyond(runs, OUTLIER_RADIUS_NOISE * deviation)
-
-
-def _beyond(runs: Sequence[float], radius: float) -> list[float]:
     middle = median(runs)
-    return [value for value in runs if abs(value - middle) > radius * middle]
+    radius = OUTLIER_RADIUS_NOISE * deviation * middle
+    return [value for value in runs if abs(value - middle) > radius]
 
 
 def median_variance(count: int) -> float:

@@ -6,7 +6,13 @@ import math
 from typing import Final
 
 from pytest_dlperf.gate.inputs import GateInput, MeasuredCase
-from pytest_dlperf.gate.noise import StandardError, median_variance, pooled_noise, t_quantile
+from pytest_dlperf.gate.noise import (
+    QUANTILE_90,
+    StandardError,
+    median_variance,
+    pooled_noise,
+    t_quantile,
+)
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.judgement import Decision, Verdict
@@ -15,7 +21,6 @@ from pytest_dlperf.model.statistics import difference_percent
 
 _LIMIT_DEVIATIONS: Final = 2.75
 """Normal deviations that three ratios in 1,000 exceed by the noise of runs."""
-_QUANTILE_90: Final = 1.2816
 
 
 def decide_ratio(
@@ -42,7 +47,7 @@ def decide_ratio(
     difference = measured / accepted - 1
     sees = None
     if error is not None:
-        sees = 100 * min(allowed + t_quantile(_QUANTILE_90, error.dof) * error.value, 1.0)
+        sees = 100 * min(allowed + t_quantile(QUANTILE_90, error.dof) * error.value, 1.0)
     decision = Decision(
         verdict=verdict,
         reference=accepted,

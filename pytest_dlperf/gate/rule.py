@@ -26,7 +26,14 @@ from typing import Final, NamedTuple, final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.gate.noise import MIN_NOISE, is_noise_free, pooled_noise, t_quantile
+from pytest_dlperf.gate.noise import (
+    MIN_NOISE,
+    QUANTILE_90,
+    QUANTILE_97_5,
+    is_noise_free,
+    pooled_noise,
+    t_quantile,
+)
 from pytest_dlperf.gate.terms import Terms
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.baseline import Baseline, Loss, PooledNoise
@@ -71,8 +78,6 @@ _MIN_RUNS_FOR_OWN_NOISE: Final = 5
 _MEDIAN: Final = 1.57
 """Variance of a median over that of the mean of as many runs; the accepted one is of five."""
 _MAX_DOF: Final = 200
-_QUANTILE_90: Final = 1.2816
-_QUANTILE_97_5: Final = 1.96
 _ALL_PERCENT: Final = 100.0
 _BLIND_PERCENT: Final = 90.0
 """Who finds only such losses, where less is worse, finds none."""
@@ -133,7 +138,7 @@ class Rule:
         self._between, self._between_dof = self._spread()
         self._max_own_noise = math.inf
         if self.noise is not None:
-            surely = t_quantile(_QUANTILE_97_5, self.noise.dof) / _QUANTILE_97_5
+            surely = t_quantile(QUANTILE_97_5, self.noise.dof) / QUANTILE_97_5
             self._max_own_noise = MAX_OWN_NOISE * surely * self.noise.deviation
         losses = baseline.spread.losses
         self._worst = math.inf
@@ -289,7 +294,7 @@ class Rule:
         if noise is None:
             return None
         error = self._error(count, noise, since_accepted=not self.sessions)
-        found = t_quantile(_QUANTILE_90, error.dof) * math.sqrt(error.total)
+        found = t_quantile(QUANTILE_90, error.dof) * math.sqrt(error.total)
         percent = self._percent(self._limit(count, noise) + found)
         is_blind = self.better is Better.HIGHER and percent > _BLIND_PERCENT
         return _ALL_PERCENT if is_blind else percent
@@ -312,7 +317,7 @@ class Rule:
         interval = None
         if noise is not None:
             error = self._error(count, noise, since_accepted=since_accepted)
-            half = t_quantile(_QUANTILE_97_5, error.dof) * math.sqrt(error.total)
+            half = t_quantile(QUANTILE_97_5, error.dof) * math.sqrt(error.total)
             low, high = sorted(100 * math.expm1(-sign * end) for end in (loss - half, loss + half))
             interval = low, high
         whole = max(count, self.at_most) if verdict is Verdict.PASS else count
