@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.measurement import Measurement
 from pytest_dlperf.model.results import CaseResult, MetricResult
 from pytest_dlperf.report import words
-from pytest_dlperf.report.columns import lost, metric_cells, with_unit
+from pytest_dlperf.report.columns import lost, metric_cells
 from pytest_dlperf.report.facts import Fact, Weight, case_facts, is_not_good
 from pytest_dlperf.report.families import in_short
 from pytest_dlperf.report.runs import RUNS_LISTED, runs_text
 from pytest_dlperf.report.status import metric_words
-from pytest_dlperf.report.text import Listing, Text, case, code, number, phrase, word
+from pytest_dlperf.report.text import Text, case, code, number, phrase, word
 
 _NOTES: Final = ("compared", "note")
 """Facts that only a row with runs has room for."""
@@ -114,31 +113,18 @@ def row_facts(
     ]
 
 
-def row_runs(
-    result: CaseResult, rows: Sequence[Row], *, every: bool = False
-) -> Iterator[Text | Listing]:
-    """Yield the numbers of the runs below ``rows``, then what kept a run from one."""
+def broken_lines(result: CaseResult) -> Iterator[Text]:
+    """Yield what kept runs from a number; a failure lists the runs with their numbers."""
     measurement = result.measurement
-    if measurement is None or not rows:
+    if measurement is None or not measurement.broken_runs:
         return
-    with_runs = every or bool(measurement.broken_runs)
-    shown = {row.metric for row in rows if with_runs or not row.status.is_good}
-    names = _run_metrics(measurement, result, shown)
-    found = runs_text(result.case.id, measurement, names, most=RUNS_LISTED)
-    left = found.left_out
-    more = [phrase("… and {} more", left)] if left else []
-    for at, metric in enumerate(found.metrics):
-        pieces = [
-            phrase("{}: {}", number(run.label), word(run.cells[at]))
-            for run in found.runs
-            if run.label.isdigit()
-        ]
-        yield Listing(head=phrase("{}", with_unit(metric, "in")), pieces=(*pieces, *more))
+    found = runs_text(result.case.id, measurement, (), most=RUNS_LISTED)
     for run in found.runs:
         if run.reason:
             yield phrase("run {}: {}", number(run.label), run.in_short)
-    if left and all(run.reason for run in found.runs):
-        yield phrase("… and {} more runs; {} has all of them", left, code("--dlperf-json FILE"))
+    if found.left_out and all(run.reason for run in found.runs):
+        more = code("--dlperf-json FILE")
+        yield phrase("… and {} more runs; {} has all of them", found.left_out, more)
 
 
 def _in_family(known: Mapping[str, MetricResult], name: str) -> tuple[bool, float]:
@@ -157,12 +143,3 @@ def has_failure(result: CaseResult, row: Row, *, strict: bool) -> bool:
 def _row(result: CaseResult, name: str, verdict: str, status: Verdict) -> Row:
     cells = {**metric_cells(result, name), "verdict": verdict}
     return Row(metric=name, status=status, cells=cells)
-
-
-def _run_metrics(measurement: Measurement, result: CaseResult, told: Collection[str]) -> list[str]:
-    """Name what to show of each run: of a ratio what it is over, of what broke the first metric."""
-    known = result.metrics()
-    metrics = [known[name].metric for name in told if name in known]
-    names = {metric.ratio_of or metric.name for metric in metrics}
-    found = [metric.name for metric in measurement.metrics if metric.name in names]
-    return found or [metric.name for metric in measurement.metrics[:1] if told]

@@ -33,10 +33,9 @@ from pytest_dlperf.report.remarks import (
     suspicion_lines,
 )
 from pytest_dlperf.report.reports import Note
-from pytest_dlperf.report.rows import Row, case_rows, has_failure, row_facts, row_runs
+from pytest_dlperf.report.rows import Row, broken_lines, case_rows, has_failure, row_facts
 from pytest_dlperf.report.session import SessionReport
 from pytest_dlperf.report.status import case_counts, worst_first
-from pytest_dlperf.report.text import Listing
 
 LETTERS: Final = {
     Verdict.IMPROVED: "+",
@@ -183,8 +182,8 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
 ) -> Iterator[Line]:
     """Yield the table of the measured cases, their scaling, what others lack, the logs left out.
 
-    ``verbosity`` -1 has the cases that are not good, without their runs; 0 every measured case,
-    with the runs of what is not good; 1 every judged metric; -2 nothing. In a ``strict`` session
+    ``verbosity`` -1 has the cases that are not good, without their facts; 0 every measured case;
+    1 every judged metric; -2 nothing. In a ``strict`` session
     a skipped case is as bad as one that failed. ``now`` is when the session began, ISO 8601.
     Without ``with_failures`` what a failure's message says above is not said again below its row.
     """
@@ -205,7 +204,8 @@ def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
         )
     if verbosity >= 0:
         for one in scaling(results):
-            yield from map(Line, listed(str(one.head), _pieces(one), width))
+            pieces = (f" {piece}" for piece in one.pieces)
+            yield from map(Line, listed(str(one.head), pieces, width))
         reasons = absences(skipped, [Verdict.SKIPPED], most=1)
         with_all = verbosity > 0 or len(skipped) == len(results)
         for text in reasons if with_all else reasons[:REASONS_SHOWN]:
@@ -240,13 +240,8 @@ def _table(  # noqa: PLR0913 - what it shows, and how, by name
         kept = [r for r in rows if with_failures or not has_failure(result, r, strict=strict)]
         for fact in row_facts(result, kept, now, every=every):
             yield from _fact_lines(fact, width)
-        for one in row_runs(result, kept, every=every):
-            if isinstance(one, Listing):
-                told = listed(f"    {one.head}", _pieces(one), width)
-            else:
-                told = [f"    {one}"]
-            for text in told:
-                yield from map(Line, wrapped(text, width, indent=6))
+        for text in broken_lines(result) if kept else ():
+            yield from map(Line, wrapped(f"    {text}", width, indent=6))
     if legend and not is_short:
         yield from (Line(line, ("light",)) for line in wrapped(legend, width, indent=4))
 
@@ -300,10 +295,6 @@ def _fitting(
         if len(lines[0]) == 1:
             break
     return lines, kept
-
-
-def _pieces(listing: Listing) -> Iterator[str]:
-    return (f" {piece}" for piece in listing.pieces)
 
 
 def _worst_colour(results: Iterable[CaseResult], *, strict: bool, interrupted: bool) -> str:
