@@ -50,6 +50,7 @@ class PublishedLines:
         self._track = Track(log_format, Span(0, NEVER, 1), case, self._ranks)
         self._lines = 0
         self._line: _Line | None = None
+        self._first: Record | None = None
         self._last: Record | None = None
         self._values: list[float] = []
         self._clock = Clock()
@@ -101,10 +102,9 @@ class PublishedLines:
         """Where all lines are there and each rank has shown; of several, only its first step."""
         if self.enough is None:
             return None
-        mark = self._track.numbers.mark(self.enough)
-        if self._ranks == 1:
-            return mark
-        return Mark(self.enough, 0, (self._track.numbers.first or 0) + 1)
+        if self._ranks == 1 or self._first is None:
+            return self._track.numbers.mark(self.enough)
+        return Mark(self.enough, int(self._first.epoch or b"0"), int(self._first.step) + 1)
 
     def has_enough(self, position: int) -> bool:
         """Say whether lines that end at a byte of the log, or before, show enough."""
@@ -119,7 +119,7 @@ class PublishedLines:
         if self.enough is not None and record.offset >= self.enough:
             return numbers.step, numbers.shift, False
         if self._track.take(record):
-            self._last = record
+            self._first, self._last = self._first or record, record
             # Once all lines are there, ranks are awaited that have not shown.
             if self._lines == self._needed:
                 self._settle(record.end)
