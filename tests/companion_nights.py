@@ -163,7 +163,6 @@ class Nights:
             "DLPERF_CLUSTER": "local",
             "DLPERF_LOCK": self.folder.name,
             "TMPDIR": str(temporary),
-            "XDG_RUNTIME_DIR": str(self.folder),
         }
         return subprocess.run(
             [*network.controller_prefix, *words, *arguments],

@@ -150,7 +150,6 @@ def own_environment(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) 
     temporary = pytester.path / "tmp"
     temporary.mkdir(mode=0o700)
     monkeypatch.setenv("TMPDIR", str(temporary))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(temporary))
     # So do the locks on hosts, which are the machine's.
     monkeypatch.setenv("DLPERF_LOCK", os.urandom(8).hex())
 

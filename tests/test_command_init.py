@@ -40,7 +40,6 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(empty))
     # Its sessions wait for no other on this machine.
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("DLPERF_LOCK", os.urandom(8).hex())
     for name in ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME"):
         monkeypatch.delenv(name, raising=False)

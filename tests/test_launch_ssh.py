@@ -54,7 +54,7 @@ def test_a_worker_that_is_killed_frees_its_hosts(suite, over_ssh):
 
     with in_background(suite, "-k", "throughput and tiny", "-n", "1", *RECORDED) as session:
         session.wait_until(lambda: len(tiny.starts()) == 4, what="the first run")
-        locks = list((suite.path / "tmp" / "pytest-dlperf-hosts").glob("*.lock"))
+        locks = list((suite.path / "tmp" / f"pytest-dlperf-hosts-{os.geteuid()}").glob("*.lock"))
         assert {lock.stem for lock in locks} == set(over_ssh.names)
         texts = [lock.read_text(encoding="utf-8") for lock in locks]
         [holder] = {pid for text in texts for pid in re.findall("process ([0-9]+)", text)}

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from other_users import as_other, needs_root, shared_folder
 
 from pytest_dlperf.launch.hosts import parse_hosts
 from pytest_dlperf.launch.leases import HostPool
@@ -374,3 +375,16 @@ def test_what_is_no_folder_of_the_user_is_refused(folder, tmp_path, kind):
         HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1),
     ):
         pass
+
+
+@needs_root
+def test_a_folder_that_another_user_has_made_in_its_place_is_refused(monkeypatch):
+    with shared_folder() as temporary:
+        monkeypatch.setenv("TMPDIR", str(temporary))
+        taken = temporary / f"pytest-dlperf-hosts-{os.geteuid()}"
+        as_other(taken.mkdir)
+        with (
+            pytest.raises(BrokenError, match=f"hosts cannot be leased: {taken}"),
+            HostPool().leased(hosts_of("a"), nodes=1, devices=1),
+        ):
+            pass

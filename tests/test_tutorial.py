@@ -34,7 +34,6 @@ def walk(tmp_path, monkeypatch):
     monkeypatch.setattr("pytest_dlperf.survey.machine.shutil.which", lambda _: None)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("DLPERF_LOCK", os.urandom(8).hex())
     return folder
 

@@ -22,7 +22,7 @@ def test_two_sessions_never_train_on_one_host_at_once(suite, *, apart):
     tiny = TinySystem(suite, topologies=["1n1g", "2n1g", "3n1g"])
     tiny.behave("0.01 wait work-0.2")
     (suite.path / "elsewhere").mkdir(mode=0o700)
-    other = {"XDG_RUNTIME_DIR": str(suite.path / "elsewhere")} if apart else {}
+    other = {"TMPDIR": str(suite.path / "elsewhere")} if apart else {}
 
     with in_background(suite, *SELECTED) as one:
         one.wait_until(lambda: len(tiny.starts()) == 3, what="the first run")
@@ -62,7 +62,7 @@ def test_sessions_of_one_allocation_take_turns(suite, slurm, monkeypatch):
     tiny = TinySystem(suite, topologies=["3n1g"])
     tiny.behave("0.01 wait")
     (suite.path / "elsewhere").mkdir(mode=0o700)
-    other = {"XDG_RUNTIME_DIR": str(suite.path / "elsewhere")}
+    other = {"TMPDIR": str(suite.path / "elsewhere")}
     with slurm.allocation() as allocation:
         for name, value in allocation.environment.items():
             if name.startswith("SLURM"):

@@ -120,6 +120,9 @@ class ConditionalArguments(Part, frozen=True, kw_only=True):
     arguments: Annotated[SomeOf[Scalar], doc("Arguments for these cases only.")]
 
 
+_Words = SomeOf[Scalar | ConditionalArguments]
+
+
 class Server(Part, frozen=True, kw_only=True):
     """A server that runs beside the command on its node, and how to know that it is ready."""
 
@@ -134,11 +137,7 @@ class Server(Part, frozen=True, kw_only=True):
     ready_limit_s: Annotated[Seconds, doc("Seconds until it has to be ready.")] = 600.0
 
     def __post_init__(self) -> None:
-        """Refuse a server of which nobody could tell when it is ready.
-
-        Raises:
-            ValueError: It is one.
-        """
+        """Refuse a server of which nobody could tell when it is ready."""
         if (self.ready_line is None) is (self.ready_address is None):
             raise ValueError("needs one of 'ready_line' and 'ready_address', and not both")
         try:
@@ -179,24 +178,19 @@ STARTS: Final[Mapping[str, tuple[str | ConditionalArguments, ...]]] = {
 class Launch(Part, frozen=True, kw_only=True):
     """How to start a trainer, with placeholders for all that differs between runs."""
 
-    command: Annotated[
-        SomeOf[Scalar | ConditionalArguments],
-        doc("The program and its arguments. No shell reads them."),
-    ] = ()
+    command: Annotated[_Words, doc("The program and its arguments. No shell reads them.")] = ()
     torchrun: Annotated[
-        SomeOf[Scalar | ConditionalArguments],
-        doc("In place of 'command': the script and its arguments, started by torchrun."),
+        _Words, doc("In place of 'command': the script and its arguments, started by torchrun.")
     ] = ()
     accelerate: Annotated[
-        SomeOf[Scalar | ConditionalArguments],
-        doc("In place of 'command': the same, started by accelerate launch."),
+        _Words, doc("In place of 'command': the same, started by accelerate launch.")
     ] = ()
     deepspeed: Annotated[
-        SomeOf[Scalar | ConditionalArguments],
+        _Words,
         doc("In place of 'command': the same, started by DeepSpeed's launcher on each node."),
     ] = ()
     more_arguments: Annotated[
-        SomeOf[Scalar | ConditionalArguments],
+        _Words,
         doc(
             "More arguments, for a system that extends another one. They stand where the command "
             "says {arguments}, else at its end."

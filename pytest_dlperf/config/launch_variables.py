@@ -100,10 +100,6 @@ class LaunchVariables(Struct, frozen=True, kw_only=True):
         """The image that steps of Slurm's run in, by pyxis."""
         return pyxis_image(self.engine.get("slurm.srun", ()))
 
-    def options_for(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Return the options of an engine that takes these, as far as they are set."""
-        return {name: self.engine[name] for name in names if name in self.engine}
-
 
 def strongest(
     system_id: str, sources: Iterable[Sequence[Setting]]

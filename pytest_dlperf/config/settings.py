@@ -106,11 +106,7 @@ class Setting(Struct, frozen=True):
 
 
 def _checked(setting: Setting) -> Setting:
-    """Return a setting with its list split.
-
-    Raises:
-        ValueError: No launch could use it.
-    """
+    """Return a setting with its list split."""
     name, key, value = setting.name, setting.key, setting.value
     is_single = name == ENVIRONMENT or (name == CONTAINER and key in _SINGLE_VALUES)
     if name == "extra_args" or (key and not is_single):

@@ -32,11 +32,7 @@ def fleet_of(
     shared_folder: Path | None,
     say: Callable[[str], None],
 ) -> Fleet:
-    """Put the nodes of a session and the way to them together.
-
-    Raises:
-        UsageError: As in ``engine_and_hosts``.
-    """
+    """Put the nodes of a session and the way to them together."""
     engine, hosts = engine_and_hosts(settings, engines)
     is_queue = isinstance(engine, Allocator)
     wait_limit_s = settings.wait_limit_s or (_DAY_S if hosts or is_queue else _HOUR_S)
@@ -72,11 +68,7 @@ def engine_and_hosts(
     engines: Iterable[Launcher | Allocator],
     environment: Mapping[str, str] = os.environ,
 ) -> tuple[Launcher | Allocator, tuple[Host, ...]]:
-    """Choose a launcher or a queue, and read the hosts; none stand for this machine alone.
-
-    Raises:
-        UsageError: The list of hosts or the choice is wrong, or it cannot work here.
-    """
+    """Choose a launcher or a queue, and read the hosts; none stand for this machine alone."""
     by_name: dict[str, Launcher | Allocator] = {}
     for engine in engines:
         if engine.name in by_name:

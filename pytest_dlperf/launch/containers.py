@@ -133,11 +133,7 @@ class ImageProbe(Struct, frozen=True, kw_only=True):
 
 
 def engine_of(container: Container) -> _Engine:
-    """Give the runtime of a container.
-
-    Raises:
-        UsageError: None was named.
-    """
+    """Give the runtime of a container."""
     if container.runtime is None:
         known = ", ".join(runtime.value for runtime in ENGINES)
         raise UsageError(
@@ -165,11 +161,7 @@ def image_probe(
     kind: str | None,
     scratch: str,
 ) -> ImageProbe:
-    """Say how to look into an image on a host, with the eyes of a trainer on this kind of device.
-
-    Raises:
-        UsageError: A path cannot be mounted, or what starts the container is unknown.
-    """
+    """Say how to look into an image on a host, as a trainer on this kind of device would."""
     engine, image = engine_of(container), container.image
     mounts = _mounts(container, always, unless_said)
     return ImageProbe(
@@ -195,9 +187,6 @@ def contained(  # noqa: PLR0913 - what of a node's files the container sees, by 
 
     It sees the run's own folder, and under their own paths files and folders of the plan
     ``always``, and others ``unless_said`` otherwise by the user's mounts: they may be in the image.
-
-    Raises:
-        UsageError: A path cannot be mounted, or a log cannot be found from outside.
     """
     engine = engine_of(container)
     arguments: Sequence[str] = command.arguments

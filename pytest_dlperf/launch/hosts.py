@@ -71,10 +71,6 @@ def parse_hosts(text: str, *, place: str, folder: Path = Path()) -> tuple[Host, 
     """Read a list of hosts, or the host file that ``@FILE`` names, in ``folder`` if relative.
 
     ``place`` is what gave the list, such as ``--dlperf-hosts``.
-
-    Raises:
-        UsageError: An entry is malformed, a host is given twice, there is none, or the host file
-            cannot be read.
     """
     text = text.strip()
     if text.startswith("@"):

@@ -275,11 +275,7 @@ class KubernetesAllocator(Allocator):
 
 
 def _read_template(file: Path) -> dict[str, Any]:
-    """Read the manifest that a user has named.
-
-    Raises:
-        YamlError: It cannot be read, or is no Job with containers.
-    """
+    """Read the manifest that a user has named."""
     template = load_plain(file)
     kind = template.get("kind") if isinstance(template, dict) else None
     if kind != "Job":

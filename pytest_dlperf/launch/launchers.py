@@ -49,7 +49,7 @@ class Engine(ABC):
 
     def options(self, variables: LaunchVariables) -> dict[str, tuple[str, ...]]:
         """Give what it starts a run with beside its command, to compare nights by."""
-        return variables.options_for(self.takes)
+        return {name: variables.engine[name] for name in self.takes if name in variables.engine}
 
 
 class Launcher(Engine):

@@ -14,7 +14,6 @@ import fcntl
 import math
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,7 +29,6 @@ from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.remote_call import allow_connections
 from pytest_dlperf.model.errors import BrokenError
 
-_NAME: Final = "pytest-dlperf-hosts"
 _POLL_S: Final = 0.1
 
 
@@ -45,11 +43,13 @@ class HostPool:
     """The hosts that all processes of a user on this machine share."""
 
     def __init__(self, folder: Path | None = None, *, session: str = "") -> None:
-        """Share the pool in a folder, by default the user's.
+        """Share the pool in a folder, by default one of the user's among the temporary ones.
 
+        It is in none of a login: that goes with the login, and its sessions may live on.
         ``session`` is what the workers of one have in common.
         """
-        self._folder = folder
+        temporary = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - a folder that is another's is refused
+        self._folder = folder or Path(temporary) / f"pytest-dlperf-hosts-{os.geteuid()}"
         self._session = session
 
     @contextmanager
@@ -82,7 +82,7 @@ class HostPool:
         with ExitStack() as held:
             with ExitStack() as turn:
                 gang = _Gang(
-                    _private(self._folder or users_folder()),
+                    _private(self._folder),
                     self._session,
                     purpose,
                     {host.address.lower().replace("/", "_"): host for host in hosts},
@@ -228,22 +228,6 @@ class _Gang:
         return None
 
 
-def users_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Name the folder in which the sessions of a user on this machine share hosts.
-
-    It is in the folder that the system keeps for a user who is logged in, if there is one.
-    """
-    # A job of cron's has no such variable, and the same folder.
-    runtime = Path(environment.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}")
-    try:
-        # Who became another user may have kept the variable.
-        if runtime.is_absolute() and runtime.stat().st_uid == os.geteuid():
-            return runtime / _NAME
-    except OSError:
-        pass
-    return Path(tempfile.gettempdir()) / f"{_NAME}-{os.geteuid()}"
-
-
 def _private(folder: Path) -> Path:
     """Make the folder of the pool, and see that no other user can give hosts away."""
     try:
@@ -256,9 +240,9 @@ def _private(folder: Path) -> Path:
         raise _unusable(error) from error
     raise BrokenError(
         f"hosts cannot be leased: {folder} is not a folder of this user; have it removed, or set "
-        "XDG_RUNTIME_DIR to a folder that only you may enter"
+        "TMPDIR to a folder that only you may enter"
     )
 
 
 def _unusable(error: OSError) -> BrokenError:
-    return BrokenError(f"hosts cannot be leased: {error.filename or _NAME}: {error.strerror}")
+    return BrokenError(f"hosts cannot be leased: {error.filename}: {error.strerror}")

@@ -186,7 +186,6 @@ class Session:
             # Locks on hosts, and those between sessions, are the machine's.
             "DLPERF_LOCK": self.token,
             "TMPDIR": str(self.folder / "tmp"),
-            "XDG_RUNTIME_DIR": str(self.folder),
             **self.place.environment,
             "STUBBORN": self.token,
         }
