@@ -277,7 +277,7 @@ def test_the_supervisor_runs_on_an_old_python():
         for name in node.names
     }
     known_to_3_6 = (
-        "collections collections.abc contextlib ctypes enum errno fcntl functools glob hashlib "
+        "collections.abc contextlib ctypes enum errno fcntl functools glob hashlib "
         "json os pwd re resource select shutil signal socket stat struct subprocess sys threading "
         "time types typing warnings"
     )
