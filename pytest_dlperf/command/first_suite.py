@@ -19,7 +19,7 @@ from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.survey.machine import Machine, is_installed
+from pytest_dlperf.survey.machine import is_installed
 
 SYSTEMS: Final = Path("bench_tests/systems")
 _IGNORED: Final = """\
@@ -101,7 +101,7 @@ def add_system(text: str, plan: SuitePlan) -> System:
     return system
 
 
-def add_cluster(options: argparse.Namespace, machine: Machine, hosts: int, plan: SuitePlan) -> None:
+def add_cluster(options: argparse.Namespace, hosts: int, plan: SuitePlan) -> None:
     """Plan the files of a cluster, if the numbers are not those of this machine alone."""
     if Path(".git").exists():
         plan.files[Path("baselines/.gitignore")] = _IGNORED
@@ -109,7 +109,7 @@ def add_cluster(options: argparse.Namespace, machine: Machine, hosts: int, plan:
     if name is not None and not re.fullmatch(r"\w[\w.-]*", name):
         raise UsageError(f"--cluster: {name!r} is not a name; write letters, digits, '_', '.', '-'")
     if name is None and (options.ci is not None or hosts > 1):
-        name = machine.cluster or "my-cluster"
+        name = "my-cluster"
     if name is None:
         return
     plan.files[Path("baselines") / name / "cluster.yaml"] = (

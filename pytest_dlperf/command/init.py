@@ -146,7 +146,7 @@ def run(options: argparse.Namespace) -> int:
             plan.unsure.append("launch: add 'command' to launch it as well")
         elif command is None and log_file is not None:
             plan.unsure.append("launch: add 'arguments', script first, to launch it as well")
-    add_cluster(options, machine, len(hosts), plan)
+    add_cluster(options, len(hosts), plan)
     style = Style(sys.stdout)
     style.show(written(plan, style))
     return FINE
@@ -249,18 +249,15 @@ def _base(
     shipped = shipped_systems()
     if options.trainer is not None:
         return str(options.trainer)
-    if command is not None:
-        name = system_of_script(command.script, Path.cwd())
-        if name in shipped and name != "torchrun":
-            plan.found.append(f"{command.script} trains with {name}")
-            return name
-    name = _base_of_log(log)
-    if name is not None:
+    name = None if command is None else system_of_script(command.script, Path.cwd())
+    if command is not None and name in shipped and name != "torchrun":
+        plan.found.append(f"{command.script} trains with {name}")
         return name
-    if command is not None:
-        return command.launcher if command.launcher in shipped else "torchrun"
-    if log is not None:
-        return "torchrun"
+    if (name := _base_of_log(log)) is not None:
+        return name
+    if command is not None or log is not None:
+        launcher = "" if command is None else command.launcher
+        return launcher if launcher in shipped else "torchrun"
     raise UsageError(
         "no training is described: give the command that trains, --command 'torchrun "
         "--nproc-per-node 2 train.py'; its log, --log FILE; or its trainer, --trainer NAME, one of "

@@ -43,8 +43,8 @@ _Rows: TypeAlias = "Iterator[tuple[str, str]]"
 class LogReport(Struct, frozen=True):
     """Words what was found in logs, in labelled rows."""
 
-    systems: Mapping[str, System]
     formats: Mapping[str, LogFormat]
+    """Those that were tried."""
     wanted: Case | None
     style: Style
     file: Path | None
@@ -107,11 +107,9 @@ class LogReport(Struct, frozen=True):
 
     def _unknown(self, head: HeadOfLog) -> _Rows:
         trainer = head.trainer()
-        mine = sorted({s.log_format.name for s in self.systems.values()} - set(self.formats))
-        own = f", of the project {', '.join(mine)}" if mine else ""
-        lines = "lines that look alike and hold a number that rises"
         trainers = f"{len(known_trainers())} known trainers"
-        yield "tried", f"the formats {', '.join(self.formats)}{own}; {trainers}; {lines}"
+        lines = "lines that look alike and hold a number that rises"
+        yield "tried", f"the formats {', '.join(self.formats)}; {trainers}; {lines}"
         if trainer is not None and trainer.advice:
             yield "known", trainer.advice
         for kind in head.clusters.repeated[:1]:

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     wanted = _case(options.case, systems)
     file = None if options.write is None else Path(options.write)
     style = Style(sys.stdout)
-    reader = LogReport(systems, formats, wanted, style, file)
+    reader = LogReport(formats, wanted, style, file)
     style.show(f"note: {one}; 'pytest-dlperf check' shows all mistakes" for one in problems[:1])
     identified: list[Found] = []
     for head in heads:

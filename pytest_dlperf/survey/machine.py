@@ -28,8 +28,6 @@ class Machine(Struct, frozen=True, kw_only=True):
     in_allocation: bool = False
     gpus_of_nodes: int = 0
     """Of a node of the Slurm cluster, where that says it."""
-    cluster: str = ""
-    """What Slurm calls the cluster."""
 
 
 def look_at_machine(environment: Mapping[str, str] = os.environ) -> Machine:
@@ -43,7 +41,6 @@ def look_at_machine(environment: Mapping[str, str] = os.environ) -> Machine:
         has_slurm=bool(nodes.strip()) or in_allocation,
         in_allocation=in_allocation,
         gpus_of_nodes=max(map(int, gres), default=0),
-        cluster=environment.get("SLURM_CLUSTER_NAME", ""),
     )
 
 

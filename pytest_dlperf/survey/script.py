@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-_LARGEST: Final = 1 << 18
 _MODULES: Final = 50
 
 
@@ -132,8 +131,6 @@ def _source(script: str, folder: Path) -> str | None:
 
 def _text(file: Path) -> str:
     try:
-        if file.stat().st_size > _LARGEST:
-            return ""
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
