@@ -119,7 +119,8 @@ class YamlFile:
         for name, value, is_own in _pairs(node):
             place = (*path, name.value)
             if name.id != "scalar":
-                self.error(path, f"found a {name.id}; a key is a plain word", _line(name))
+                kind = "list" if name.id == "sequence" else name.id
+                self.error(path, f"found a {kind}; a key is a plain word", _line(name))
             elif name.value not in values:
                 values[name.value] = self._plain(value, place, name)
             elif is_own:
