@@ -205,8 +205,10 @@ class Bisection:
 
     def _run(self, setting: int) -> Run:
         question, began, is_built = self._question, time.monotonic(), False
+        moved: Mapping[str, str] = {}
         try:
             setup = question.row.setup(setting)
+            moved = setup.change.folders
             is_built = True
             number = len(self._journal.runs)
             trial = self._trials.run(number, setup, question.metric, self._hosts)
@@ -215,7 +217,7 @@ class Bisection:
         red = question.red
         if setting == question.last and red and red.taken_on.launch and trial.launch:
             system = Case.from_id(question.case_id).system
-            check_launch(trial.launch, red.taken_on.launch, red.started, system)
+            check_launch(trial.launch, red.taken_on.launch, red.started, system, moved)
         # Other hosts would have another level.
         self._hosts = self._hosts or trial.hosts
         run = Run(

@@ -33,7 +33,7 @@ from pytest_dlperf.node.probe import PACKAGES
 _IMAGE: Final = "container.image"
 _OF_HOSTS: Final = "it belongs to the hosts"
 _MASKED: Final = "***"
-_DIGEST: Final = re.compile(rb"\*\*\*[0-9a-f]+")
+_DIGEST: Final = re.compile(r"\*\*\*[0-9a-f]+")
 _PLACEHOLDER: Final = re.compile(r"\{[a-z_0-9]+\}")
 _PIP_LIMIT_S: Final = 3600.0
 _SHOWN: Final = 3
@@ -294,9 +294,19 @@ def _of_commits(
             yield replace(missing, why_not=str(error))
 
 
-def check_launch(now: LaunchFacts, session: LaunchFacts, started: str, system: str) -> None:
+def check_launch(
+    now: LaunchFacts, session: LaunchFacts, started: str, system: str, moved: Mapping[str, str]
+) -> None:
     """Refuse runs that are not launched as those of a session were: they explain another number."""
-    found = [*_of_launch(_without_digests(now), _without_digests(session), system)]
+    # Another worktree may have another salt.
+    text, known = (_DIGEST.sub(_MASKED, json.encode(one).decode()) for one in (now, session))
+    for root, tree in moved.items():
+        place = root if root in known else "{checkout}"
+        text = re.sub(rf'[^"\s=:,]*/{re.escape("/".join(Path(tree).parts[-2:]))}', place, text)
+    planned = json.decode(text, type=LaunchFacts)
+    if moved:
+        planned = replace(planned, working_directory=session.working_directory)
+    found = [*_of_launch(planned, json.decode(known, type=LaunchFacts), system)]
     if not found:
         return
     told = [
@@ -314,8 +324,3 @@ def check_launch(now: LaunchFacts, session: LaunchFacts, started: str, system: s
         f"{'; '.join(told)}. They need its system files, and its options behind --, as in "
         f"-- bench_tests{options}"
     )
-
-
-def _without_digests(facts: LaunchFacts) -> LaunchFacts:
-    """Make hidden words alike: another worktree may have another salt."""
-    return json.decode(_DIGEST.sub(_MASKED.encode(), json.encode(facts)), type=LaunchFacts)
