@@ -190,7 +190,7 @@ class BisectedRepository:
     def bisect(self, *arguments: str, good: int = 0, bad: int = -1) -> tuple[int, str]:
         """Hunt between two commits."""
         ends = f"{self.commits[good]}..{self.commits[bad]}"
-        return self.run("bisect", ends, "--case", CASE, *arguments)
+        return self.run("bisect", ends, "--case", CASE, "--yes", *arguments)
 
 
 @dataclass(slots=True)

@@ -77,7 +77,7 @@ def be_slow(repository):
 
 
 def why(repository, *arguments, of_pytest=()):
-    command = ("bisect", "--case", CASE, *arguments)
+    command = ("bisect", "--case", CASE, "--yes", *arguments)
     return repository.run(*command, "--", "bench_tests", *of_pytest)
 
 
@@ -113,7 +113,7 @@ def test_the_commit_is_found_and_told(repository):
 def test_a_killed_search_goes_on_and_passes_over_what_does_not_build(repository):
     repository.fill(64, slow=41, broken=16)
     ends = f"{repository.commits[0]}..{repository.commits[-1]}"
-    words = ("bisect", ends, "--case", CASE, "--build", "test ! -e broken")
+    words = ("bisect", ends, "--case", CASE, "--yes", "--build", "test ! -e broken")
     for count in (0, 1, 3):
         program = repository.start(*words)
         while program.poll() is None and runs_of(repository) < count:
@@ -181,7 +181,7 @@ def test_a_build_ends_with_its_search(repository, ended_by):
     file = repository.folder / ".dlperf" / "build"
     ends = f"{repository.commits[0]}..{repository.commits[-1]}"
     build = f"echo $$ >{file}.new; mv {file}.new {file}; exec sleep 1000"
-    program = repository.start("bisect", ends, "--case", CASE, "--build", build)
+    program = repository.start("bisect", ends, "--case", CASE, "--yes", "--build", build)
     while program.poll() is None and not file.exists():
         time.sleep(0.05)
     if ended_by == signal.SIGINT:  # one search at a time
@@ -249,6 +249,7 @@ def test_a_good_end_without_the_case_is_told(repository, missing):
         (("HEAD..HEAD~1",), "HEAD is newer than HEAD~1; write the good commit first"),
         (("no-such..HEAD",), "there is no commit 'no-such' in "),
         (("HEAD~1..HEAD", "--case", f"{CASE[:-1]}"), f"did you mean '{CASE}'"),
+        (("HEAD~1..HEAD",), "nothing was run; --yes starts it without asking"),
         ((), "there is no history "),
     ],
 )

@@ -70,6 +70,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="NAME",
         help="the metric that changed (default: throughput, and the main metric of a probe)",
     )
+    parser.add_argument("--yes", action="store_true", help="start without asking")
     parser.add_argument(
         "--repository",
         type=folder_argument,
@@ -121,6 +122,8 @@ def run(options: Namespace) -> int:
             else:
                 question = _among_commits(options, bisected)
             style.show(_plan(question))
+            if not options.yes and not _is_agreed():
+                return FAULTS
             answer = _answer(options, bisected, question, style)
     except NotFoundError as error:
         style.show([style(str(error), "bold", "red")])
@@ -225,6 +228,13 @@ def _plan(question: Question) -> Iterator[str]:
         if pooled is not None:
             loss = f"{100 * times * pooled.deviation:.1f} % ({loss}, by the history)"
         yield f"  runs to expect for a loss of {loss}: {runs:.0f}"
+
+
+def _is_agreed() -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError("nothing was run; --yes starts it without asking")
+    print("start? [y/N] ", end="", flush=True)  # noqa: T201 - a question
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 # --------------------------------------------------------------------------- the search
