@@ -173,7 +173,6 @@ def test_an_environment_that_names_nothing_is_none(folder, monkeypatch, command)
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (":memory:", "':memory:' keeps nothing; name a file"),
         ("/dev/null", "'/dev/null' is not a regular file"),
         ("None ", "no history is kept here"),
     ],

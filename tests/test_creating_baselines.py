@@ -110,24 +110,6 @@ def test_nothing_is_written_where_a_link_of_another_user_leads(suite, name):
     assert list(elsewhere.iterdir()) == []
 
 
-def test_runs_far_apart_are_pointed_out_where_the_case_tolerates_them(suite):
-    tiny = TinySystem(suite)
-    system = suite.path / "bench_tests" / "systems" / "own.yaml"
-    declared = system.read_text(encoding="utf-8")
-    system.write_text(declared.replace("repeats: 3", "repeats: 3\ntolerance_percent: 90"))
-    trainer = tiny.folder / "train.py"
-    text = trainer.read_text(encoding="utf-8")
-    trainer.write_text(text.replace("world_size = nodes", "step_s *= run\nworld_size = nodes"))
-
-    result = suite.run("-k", "throughput and tiny and 1n1g", "--dlperf-create-baselines")
-
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(
-        ["the throughput of tiny-mlp-fp32-b4-1n1g differs *(*%): the smallest loss *"]
-    )
-    assert "delete the case's entry, and record again" in result.stdout.str()
-
-
 def test_judged_logs_do_not_claim_to_be_of_this_machine(suite):
     TinySystem(suite)
     suite.run("-k", "throughput and tiny and 1n1g", *ONCE, "--dlperf-run-dir", "night")

@@ -18,6 +18,7 @@ from nights import Nights
 from results_makers import MEMORY, measured_case, session, unmeasured_case
 from trainers import TinySystem
 
+from pytest_dlperf.model.baseline import Acceptance, AcceptedSession, Baseline, PooledNoise
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Run
@@ -141,6 +142,23 @@ def some(kind, **known):
 KNOWN[Run] = some(Run, failed_attempts=st.just(()))
 KNOWN[Run] = some(Run, failed_attempts=st.lists(KNOWN.pop(Run), max_size=1).map(tuple))
 times = st.just("2026-11-20T22:00:00+01:00")
+# What is in a baseline has the bounds of the file that people write.
+positive = st.floats(min_value=1e-3, max_value=1e6)
+positive_runs = st.dictionaries(st.integers(1, 9), positive, max_size=1)
+KNOWN[Acceptance] = some(Acceptance, at=times)
+KNOWN[PooledNoise] = st.builds(PooledNoise, deviation=positive, dof=st.integers(1, 9))
+KNOWN[AcceptedSession] = st.builds(AcceptedSession, at=times, runs=st.tuples(positive))
+KNOWN[Baseline] = some(
+    Baseline,
+    accepted=positive,
+    mean=st.none() | positive,
+    over=st.none() | positive,
+    reference=st.just("1n4g"),
+    runs=positive_runs,
+    strays=positive_runs,
+    tolerance_percent=st.none() | st.floats(0.1, 50.0),
+    note=st.none() | st.just("counted twice"),
+)
 
 
 @pytest.mark.slow

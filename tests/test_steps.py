@@ -199,15 +199,14 @@ def test_a_step_of_a_smaller_batch_says_so_in_front(tmp_path):
     assert tokens == ["256", "192", "256"]
 
 
-def test_the_package_makes_its_names_when_they_are_asked_for():
+def test_the_package_has_their_names():
     code = (
-        "import sys, pytest_dlperf.trainers as trainers\n"
-        "print('pytest_dlperf.trainers.steps' in sys.modules)\n"
+        "import pytest_dlperf.trainers as trainers\n"
         "from pytest_dlperf.trainers import AccelerateSteps, DeepSpeedSteps, StepLog\n"
         "print(StepLog.__module__, hasattr(trainers, 'OtherSteps'))\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert result.stdout.split() == [b"False", b"pytest_dlperf.trainers.steps", b"False"]
+    assert result.stdout.split() == [b"pytest_dlperf.trainers.steps", b"False"]
 
 
 # Arrays as JAX has them, which a device computes while the host goes on.

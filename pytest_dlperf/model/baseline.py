@@ -38,14 +38,14 @@ Time = Annotated[
 ]
 
 
-class AcceptedSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AcceptedSession(Struct, frozen=True, kw_only=True):
     """A later session that passed and was added to the baseline."""
 
     at: Annotated[Time, doc("When the session began.")]
     runs: Annotated[SomeOf[Number], doc("The runs' numbers in their order, in the metric's unit.")]
 
 
-class PooledNoise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PooledNoise(Struct, frozen=True, kw_only=True):
     """Noise between the runs of a session."""
 
     deviation: Annotated[Number, doc("The relative standard deviation.")]
@@ -62,7 +62,7 @@ class Loss(Struct, frozen=True, array_like=True):
     error: float
 
 
-class Spread(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Spread(Struct, frozen=True, kw_only=True):
     """How sessions differ from each other, as far as earlier ones have shown it."""
 
     losses: Annotated[
@@ -81,7 +81,7 @@ class Spread(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
 
 
-class Acceptance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Acceptance(Struct, frozen=True, kw_only=True):
     """Where an accepted number comes from."""
 
     at: Annotated[Time, doc("When the session began.")]
@@ -148,7 +148,7 @@ class BaselineKeys(SharedKeys, frozen=True, kw_only=True, forbid_unknown_fields=
     note: Annotated[Text | None, doc("What a reader of the number should know.")] = None
 
 
-class Baseline(BaselineKeys, frozen=True, kw_only=True):
+class Baseline(BaselineKeys, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """What is accepted of one metric of one case."""
 
     metric: str

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from pytest_dlperf.baselines.accepting import Refusal, changes_of
-from pytest_dlperf.baselines.recording import Change, ChangeKind, record
+from pytest_dlperf.baselines.recording import Change, ChangeKind, RecordOutcome, record
 from pytest_dlperf.files.ci import ci_run_page
 from pytest_dlperf.files.environment import describe_actor, describe_environment
 from pytest_dlperf.files.locks import LockError
@@ -189,7 +189,11 @@ def _change_baselines(
             changes.append(outcome)
     folder = suite.cluster.directory
     try:
-        recorded = record(suite.cluster, changes, provenance=_source(suite))
+        recorded = (
+            record(suite.cluster, changes, provenance=_source(suite))
+            if changes
+            else RecordOutcome()
+        )
     except (YamlError, LockError, OSError) as error:
         notes.append(Note(f"no baseline was recorded in {folder}: {error}", is_bad=True))
         return notes, []

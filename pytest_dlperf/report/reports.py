@@ -77,6 +77,8 @@ def builtin_reports(config: Any, settings: Settings) -> Iterator[Report]:
     for setting, name, module, function in _PAGES:
         if place := getattr(settings, setting):
             yield file_report(name, place, partial(_text, module, function))
+    if place := settings.openmetrics_file:
+        yield file_report("OpenMetrics file", place, _openmetrics)
     if place := settings.tables_directory:
         yield _report_at("tables", place, partial(_write_tables, place))
     if place := settings.step_summary:
@@ -87,7 +89,6 @@ def builtin_reports(config: Any, settings: Settings) -> Iterator[Report]:
 _PAGES: Final = (
     ("markdown_file", "Markdown page", "markdown", "markdown_page"),
     ("html_file", "page", "html.page", "html_page"),
-    ("openmetrics_file", "OpenMetrics file", "openmetrics", "openmetrics"),
 )
 """Setting, name, and what makes the text: modules that only a session with the option imports."""
 
@@ -95,6 +96,12 @@ _PAGES: Final = (
 def _text(module: str, function: str, session: SessionReport) -> str:
     made: str = getattr(import_module(f"pytest_dlperf.report.{module}"), function)(session)
     return made
+
+
+def _openmetrics(session: SessionReport) -> str:
+    from pytest_dlperf.report.openmetrics import openmetrics
+
+    return openmetrics(session.results)
 
 
 def _write_results(place: Path, session: SessionReport) -> None:

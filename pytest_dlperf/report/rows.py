@@ -114,9 +114,9 @@ def row_facts(
 
 
 def broken_lines(result: CaseResult) -> Iterator[Text]:
-    """Yield what kept runs from a number; a failure lists the runs with their numbers."""
+    """Yield what kept runs from a number, and what else there is to say of a run."""
     measurement = result.measurement
-    if measurement is None or not measurement.broken_runs:
+    if measurement is None or not any(run.reason for run in measurement.runs):
         return
     found = runs_text(result.case.id, measurement, (), most=RUNS_LISTED)
     for run in found.runs:
