@@ -15,7 +15,7 @@ from pytest_dlperf.baselines.reading import BaselinesFile, MetricValue
 from pytest_dlperf.config.cluster import ClusterFile
 from pytest_dlperf.config.extends import EXTENDS
 from pytest_dlperf.config.system_file import SystemFile
-from pytest_dlperf.files.mistakes import Rule, schema_of
+from pytest_dlperf.files.mistakes import Rule, documented_schema_of
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.model.builtin import BUILTIN
 
@@ -36,8 +36,8 @@ _KINDS: Final = {
 @cache
 def schemas() -> dict[str, dict[str, Any]]:
     """Describe the files that people write as JSON Schema, draft 2020-12, by their kind."""
-    found = {kind: schema_of(root) for kind, (root, _) in _KINDS.items()}
-    metrics = schema_of(MetricValue)
+    found = {kind: documented_schema_of(root) for kind, (root, _) in _KINDS.items()}
+    metrics = documented_schema_of(MetricValue)
     own = found["baselines"]["$defs"]
     own |= metrics.pop("$defs")
     own["EntryKeys"]["additionalProperties"] = metrics

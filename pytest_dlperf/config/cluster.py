@@ -21,8 +21,8 @@ from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import YamlFile, load
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Judgement, Verdict
-from pytest_dlperf.model.keys import Part, Precision, Scalar, SomeOf, Text, doc
-from pytest_dlperf.model.measurement import MACHINE_FACTS, Estimator
+from pytest_dlperf.model.keys import FolderPath, Part, Precision, Scalar, SomeOf, Text
+from pytest_dlperf.model.measurement import Estimator
 
 CLUSTER_FILE: Final = "cluster.yaml"
 _PEAKS: Final = Path(__file__).with_name("peaks.yaml")
@@ -39,14 +39,14 @@ class UnknownClusterError(UsageError):
 class Machine(Part, frozen=True, kw_only=True):
     """What numbers were measured on, with the keys of ``Fingerprint.machine``."""
 
-    device: Annotated[Scalar | None, doc(f"{MACHINE_FACTS['device'].capitalize()}.")] = None
-    devices_per_node: Annotated[
-        Scalar | None, doc(f"{MACHINE_FACTS['devices_per_node'].capitalize()}.")
-    ] = None
-    interconnect: Annotated[
-        Scalar | None, doc(f"{MACHINE_FACTS['interconnect'].capitalize()}.")
-    ] = None
-    network: Annotated[Scalar | None, doc(f"{MACHINE_FACTS['network'].capitalize()}.")] = None
+    device: Scalar | None = None
+    """Model of the accelerators, or of the processors where a system needs none."""
+    devices_per_node: Scalar | None = None
+    """How many of them a node has."""
+    interconnect: Scalar | None = None
+    """What joins the devices of a node, such as nvlink; only cluster.yaml says it."""
+    network: Scalar | None = None
+    """What joins the nodes: infiniband, ethernet."""
 
 
 MACHINE_HELP: Final = (
@@ -61,29 +61,31 @@ ESTIMATOR_HELP: Final = (
 class Kubernetes(Part, frozen=True, kw_only=True):
     """Where pods run, and what they get."""
 
-    context: Annotated[
-        Text | None, doc("The context of the kubeconfig; default: the current one.")
-    ] = None
-    namespace: Annotated[Text | None, doc("Where pods run; default: that of the context.")] = None
-    template: Annotated[
-        Text | None,
-        doc("A manifest of a Job, beside cluster.yaml, with all else that its pods need."),
-    ] = None
-    image: Annotated[
-        Text | None,
-        doc("The image of the trainers; container.image of a system goes before it."),
-    ] = None
-    device: Annotated[Text, doc("The resource that a device is.")] = "nvidia.com/gpu"
+    context: Text | None = None
+    """The context of the kubeconfig; default: the current one."""
+    namespace: Text | None = None
+    """Where pods run; default: that of the context."""
+    template: Text | None = None
+    """A manifest of a Job, beside cluster.yaml, with all else that its pods need."""
+    image: Text | None = None
+    """The image of the trainers; container.image of a system goes before it."""
+    device: Text = "nvidia.com/gpu"
+    """The resource that a device is."""
 
 
 class Expected(Part, frozen=True, kw_only=True):
     """A failure that is known, until a day."""
 
-    cases: Annotated[Text, doc("Ids of cases, in which * stands for anything.")]
-    metric: Annotated[Text | None, doc("The metric that fails; default: any.")] = None
-    verdict: Annotated[Verdict | None, doc("As what it fails; default: any verdict.")] = None
-    until: Annotated[date, doc("From this day on it fails its test again.")]
-    reason: Annotated[Text, doc("Why it fails, such as the issue. Reports say it.")]
+    cases: Text
+    """Ids of cases, in which * stands for anything."""
+    metric: Text | None = None
+    """The metric that fails; default: any."""
+    verdict: Verdict | None = None
+    """As what it fails; default: any verdict."""
+    until: date
+    """From this day on it fails its test again."""
+    reason: Text
+    """Why it fails, such as the issue. Reports say it."""
 
     def why(self, case_id: str, judgement: Judgement, day: date) -> str | None:
         """Say why a judgement was expected to fail on a day; ``None`` where it was not."""
@@ -99,75 +101,57 @@ class Expected(Part, frozen=True, kw_only=True):
 class _Machines(Part, frozen=True, kw_only=True):
     """What a cluster's file says of its machines."""
 
-    estimator: Annotated[Estimator, doc(ESTIMATOR_HELP)] = Estimator.STEADY
-    description: Annotated[Text | None, doc("What it is, for the reader.")] = None
-    systems: Annotated[SomeOf[Text] | None, doc("The systems that it runs; default: all.")] = None
-    devices_per_node: Annotated[
-        _DeviceCount | None, doc("Devices of hosts that are given without a number.")
-    ] = None
-    share_hosts: Annotated[
-        bool,
-        doc(
-            "Whether several runs share a host, each with its own devices, and slow each other "
-            "down."
-        ),
-    ] = False
-    python: Annotated[
-        _Interpreter | None,
-        doc("The Python on the nodes, 3.6 or newer, that supervises a run; default: python3."),
-    ] = None
-    scratch: Annotated[
-        _Folder | None,
-        doc(
-            "The folder on every node in which runs make their own; default: /tmp. Choose a large "
-            "local disk if trainers leave checkpoints, or /tmp lies in memory."
-        ),
-    ] = None
-    kubernetes: Annotated[
-        Kubernetes, doc("Where --dlperf-launcher kubernetes submits runs, and how.")
-    ] = Kubernetes()
-    expect: Annotated[
-        tuple[Expected, ...],
-        doc("Failures that are known: until a day they are reported, and fail no test."),
-    ] = ()
-    peak_tflops: Annotated[
-        dict[Precision, Peak],
-        doc("Peak of one device in TFLOP/s, by precision, for mfu; default: published ones."),
-    ] = {}
-    hardware: Annotated[Facts, doc("Free facts for the reader, by name.")] = {}
-    software: Annotated[Facts, doc("Versions for the reader, by name.")] = {}
+    estimator: Estimator = Estimator.STEADY
+    """How throughput is computed from a log. Numbers of different estimators are never compared."""
+    description: Text | None = None
+    """What it is, for the reader."""
+    systems: SomeOf[Text] | None = None
+    """The systems that it runs; default: all."""
+    devices_per_node: _DeviceCount | None = None
+    """Devices of hosts that are given without a number."""
+    share_hosts: bool = False
+    """Whether several runs share a host, each with its own devices, and slow each other down."""
+    python: _Interpreter | None = None
+    """The Python on the nodes, 3.6 or newer, that supervises a run; default: python3."""
+    scratch: FolderPath | None = None
+    """The folder on every node in which runs make their own; default: /tmp. Choose a large local
+    disk if trainers leave checkpoints, or /tmp lies in memory."""
+    kubernetes: Kubernetes = Kubernetes()
+    """Where --dlperf-launcher kubernetes submits runs, and how."""
+    expect: tuple[Expected, ...] = ()
+    """Failures that are known: until a day they are reported, and fail no test."""
+    peak_tflops: dict[Precision, Peak] = {}
+    """Peak of one device in TFLOP/s, by precision, for mfu; default: published ones."""
+    hardware: Facts = {}
+    """Free facts for the reader, by name."""
+    software: Facts = {}
+    """Versions for the reader, by name."""
 
 
 _DeviceCount = Annotated[int, Meta(ge=1, le=10_000)]
 _Interpreter = Annotated[str, Meta(pattern=r"[^0-9.\s]", title="a Python interpreter")]
-_Folder = Annotated[str, Meta(pattern="^/", title="the absolute path of a folder")]
 
 
 class ControlKeys(Part, frozen=True, kw_only=True):
     """What a cluster's file says of the accepted software."""
 
-    vars: Annotated[
-        dict[str, Vars],
-        doc(
-            "What makes a launch one of the accepted software; it goes before all that is set "
-            "otherwise."
-        ),
-    ]
-    description: Annotated[Text | None, doc("What the accepted software is.")] = None
+    vars: dict[str, Vars]
+    """What makes a launch one of the accepted software; it goes before all that is set otherwise.
+    """
+    description: Text | None = None
+    """What the accepted software is."""
 
 
 class ClusterFile(_Machines, frozen=True, kw_only=True):
     """One set of machines whose numbers are comparable."""
 
-    vars: Annotated[
-        dict[str, Vars],
-        doc("What is set for launches: by system id, or '*' for every system."),
-    ] = {}
-    control: Annotated[
-        ControlKeys | None,
-        doc("The accepted software, to be run beside what is tested after a case has regressed."),
-    ] = None
-    machine: Annotated[Machine, doc(MACHINE_HELP)] = Machine()
+    vars: dict[str, Vars] = {}
+    """What is set for launches: by system id, or '*' for every system."""
+    control: ControlKeys | None = None
+    """The accepted software, to be run beside what is tested after a case has regressed."""
+    machine: Machine = Machine()
+    """What the numbers were measured on, the device as its tool prints it. It must match, as far as
+    both sides know it, or nothing is compared."""
 
 
 class Cluster(_Machines, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Annotated, Final
 
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.keys import OneOrMore, Part, Precision, Scalar, Text, doc, many, text
+from pytest_dlperf.model.keys import OneOrMore, Part, Precision, Scalar, Text, many, text
 from pytest_dlperf.model.work import WAYS
 
 Count = Annotated[
@@ -18,23 +18,32 @@ Count = Annotated[
 class Condition(Part, frozen=True, kw_only=True):
     """Condition on a case: all that is given must hold; nothing given holds for all."""
 
-    precision: Annotated[OneOrMore[Precision], doc("The case has one of these.")] = ()
-    without_precision: Annotated[OneOrMore[Precision], doc("The case has none of these.")] = ()
-    option: Annotated[OneOrMore[Text], doc("The case has all of these.")] = ()
-    without_option: Annotated[OneOrMore[Text], doc("The case has none of these.")] = ()
-    nodes: Annotated[
-        OneOrMore[Count], doc("Number of nodes: 2, [2, 4], or 2+ for at least two.")
-    ] = ()
-    devices_per_node: Annotated[OneOrMore[Count], doc("Number of devices per node.")] = ()
-    world_size: Annotated[OneOrMore[Count], doc("Number of devices in the whole run.")] = ()
-    sequence_length: Annotated[OneOrMore[Count], doc("Tokens of one sample.")] = ()
-    tp: Annotated[OneOrMore[Count], doc(f"Number of {WAYS['tp']}.")] = ()
-    pp: Annotated[OneOrMore[Count], doc(f"Number of {WAYS['pp']}.")] = ()
-    cp: Annotated[OneOrMore[Count], doc(f"Number of {WAYS['cp']}.")] = ()
-    ep: Annotated[OneOrMore[Count], doc(f"Number of {WAYS['ep']}.")] = ()
-    axes: Annotated[
-        dict[str, OneOrMore[Scalar]], doc("The case has one of these values of each axis.")
-    ] = {}
+    precision: OneOrMore[Precision] = ()
+    """The case has one of these."""
+    without_precision: OneOrMore[Precision] = ()
+    """The case has none of these."""
+    option: OneOrMore[Text] = ()
+    """The case has all of these."""
+    without_option: OneOrMore[Text] = ()
+    """The case has none of these."""
+    nodes: OneOrMore[Count] = ()
+    """Number of nodes: 2, [2, 4], or 2+ for at least two."""
+    devices_per_node: OneOrMore[Count] = ()
+    """Number of devices per node."""
+    world_size: OneOrMore[Count] = ()
+    """Number of devices in the whole run."""
+    sequence_length: OneOrMore[Count] = ()
+    """Tokens of one sample."""
+    tp: OneOrMore[Count] = ()
+    """Number of devices that share a layer (tensor parallelism)."""
+    pp: OneOrMore[Count] = ()
+    """Number of stages of layers (pipeline parallelism)."""
+    cp: OneOrMore[Count] = ()
+    """Number of devices that share a sequence (context parallelism)."""
+    ep: OneOrMore[Count] = ()
+    """Number of devices that share the experts (expert parallelism)."""
+    axes: dict[str, OneOrMore[Scalar]] = {}
+    """The case has one of these values of each axis."""
 
     def holds(self, case: Case) -> bool:
         """Whether the condition holds for a case."""
@@ -75,5 +84,7 @@ ALWAYS: Final = Condition()
 class Choice(Part, frozen=True, kw_only=True):
     """One of several values; the first whose condition holds is taken."""
 
-    value: Annotated[Scalar, doc("The value, in which {placeholders} may stand.")]
-    when: Annotated[Condition, doc("The cases that it is for: all given keys must hold.")] = ALWAYS
+    value: Scalar
+    """The value, in which {placeholders} may stand."""
+    when: Condition = ALWAYS
+    """The cases that it is for: all given keys must hold."""

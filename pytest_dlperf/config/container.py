@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from pytest_dlperf.model.keys import Arguments, Part, Scalar, doc
+from pytest_dlperf.model.keys import Arguments, Part, Scalar
 
 _MOUNT = r"^/[^:,]*(:/[^:,]*)?(:ro|:rw)?$"
 _MountText = Annotated[
@@ -35,19 +35,16 @@ class Runtime(StrEnum):
 class Container(Part, frozen=True, kw_only=True):
     """The container that a trainer runs in: what files say under ``container``."""
 
-    runtime: Annotated[
-        Runtime | None, doc("What starts the container on a node; none: no container.")
-    ] = None
-    image: Annotated[Scalar, doc("The image: a name, or a file on the nodes.")] = ""
-    mounts: Annotated[
-        Scalar | tuple[_MountText, ...] | None,
-        doc("Files and folders of the node, SOURCE[:TARGET][:ro]; default: those of the plan."),
-    ] = None
-    devices: Annotated[
-        Arguments | None,
-        doc("Devices: a maker of accelerators, a path below /dev, or the name of a device."),
-    ] = None
-    options: Annotated[Arguments, doc("Further options of the runtime.")] = ()
+    runtime: Runtime | None = None
+    """What starts the container on a node; none: no container."""
+    image: Scalar = ""
+    """The image: a name, or a file on the nodes."""
+    mounts: Scalar | tuple[_MountText, ...] | None = None
+    """Files and folders of the node, SOURCE[:TARGET][:ro]; default: those of the plan."""
+    devices: Arguments | None = None
+    """Devices: a maker of accelerators, a path below /dev, or the name of a device."""
+    options: Arguments = ()
+    """Further options of the runtime."""
 
 
 def pyxis_image(srun: Sequence[str]) -> str | None:

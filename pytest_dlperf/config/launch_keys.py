@@ -22,7 +22,6 @@ from pytest_dlperf.model.keys import (
     SomeOf,
     Text,
     VariableName,
-    doc,
 )
 
 
@@ -80,28 +79,17 @@ class VariableKind(StrEnum):
 class Variable(Part, frozen=True, kw_only=True):
     """Setting that the user has to give before the trainer can start, unless it has a default."""
 
-    meaning: Annotated[Text, doc("What it is. The reason of a skip quotes it.")]
-    kind: Annotated[
-        VariableKind,
-        doc(
-            "What its value names. A folder or file is an absolute path; each node checks it "
-            "before the first run."
-        ),
-    ] = VariableKind.TEXT
-    default: Annotated[
-        Scalar | None,
-        doc(
-            "Its value unless the user sets one, taken literally. A path may be relative to the "
-            "system file."
-        ),
-    ] = None
-    public: Annotated[
-        bool,
-        doc(
-            "Whether results, baselines and reports show the value that an option sets; default: "
-            "no, but for paths, numbers and switches."
-        ),
-    ] = False
+    meaning: Text
+    """What it is. The reason of a skip quotes it."""
+    kind: VariableKind = VariableKind.TEXT
+    """What its value names. A folder or file is an absolute path; each node checks it before the
+    first run."""
+    default: Scalar | None = None
+    """Its value unless the user sets one, taken literally. A path may be relative to the system
+    file."""
+    public: bool = False
+    """Whether results, baselines and reports show the value that an option sets; default: no, but
+    for paths, numbers and switches."""
 
     def problem(self, value: str) -> str | None:
         """Return what is wrong with a value, if anything is.
@@ -116,8 +104,10 @@ class Variable(Part, frozen=True, kw_only=True):
 class ConditionalArguments(Part, frozen=True, kw_only=True):
     """Arguments of a command that only some cases have."""
 
-    when: Annotated[Condition, doc("The cases that it is for: all given keys must hold.")]
-    arguments: Annotated[SomeOf[Scalar], doc("Arguments for these cases only.")]
+    when: Condition
+    """The cases that it is for: all given keys must hold."""
+    arguments: SomeOf[Scalar]
+    """Arguments for these cases only."""
 
 
 _Words = SomeOf[Scalar | ConditionalArguments]
@@ -126,15 +116,14 @@ _Words = SomeOf[Scalar | ConditionalArguments]
 class Server(Part, frozen=True, kw_only=True):
     """A server that runs beside the command on its node, and how to know that it is ready."""
 
-    command: Annotated[SomeOf[Scalar], doc("The server and its arguments.")]
-    ready_line: Annotated[
-        Expression | None, doc("What a line of its output has when it is ready.")
-    ] = None
-    ready_address: Annotated[
-        Text | None,
-        doc("http://HOST:PORT/PATH or HOST:PORT, the address that answers when it is ready."),
-    ] = None
-    ready_limit_s: Annotated[Seconds, doc("Seconds until it has to be ready.")] = 600.0
+    command: SomeOf[Scalar]
+    """The server and its arguments."""
+    ready_line: Expression | None = None
+    """What a line of its output has when it is ready."""
+    ready_address: Text | None = None
+    """http://HOST:PORT/PATH or HOST:PORT, the address that answers when it is ready."""
+    ready_limit_s: Seconds = 600.0
+    """Seconds until it has to be ready."""
 
     def __post_init__(self) -> None:
         """Refuse a server of which nobody could tell when it is ready."""
@@ -178,103 +167,56 @@ STARTS: Final[Mapping[str, tuple[str | ConditionalArguments, ...]]] = {
 class Launch(Part, frozen=True, kw_only=True):
     """How to start a trainer, with placeholders for all that differs between runs."""
 
-    command: Annotated[_Words, doc("The program and its arguments. No shell reads them.")] = ()
-    torchrun: Annotated[
-        _Words, doc("In place of 'command': the script and its arguments, started by torchrun.")
-    ] = ()
-    accelerate: Annotated[
-        _Words, doc("In place of 'command': the same, started by accelerate launch.")
-    ] = ()
-    deepspeed: Annotated[
-        _Words,
-        doc("In place of 'command': the same, started by DeepSpeed's launcher on each node."),
-    ] = ()
-    more_arguments: Annotated[
-        _Words,
-        doc(
-            "More arguments, for a system that extends another one. They stand where the command "
-            "says {arguments}, else at its end."
-        ),
-    ] = field(default=(), name="arguments")
-    devices: Annotated[
-        Devices,
-        doc(
-            "What the trainer computes on. gpu: the host's accelerators, whatever their kind. Any "
-            "host has enough CPUs for cpu, unless declared with a number."
-        ),
-    ] = Devices.GPU
-    start_on: Annotated[StartOn, doc("Whether each node starts the command, or node 0 alone.")] = (
-        StartOn.EVERY_NODE
-    )
-    steps: Annotated[
-        Steps | None,
-        doc("Make this trainer print its steps, without a change to its script."),
-    ] = None
-    server: Annotated[
-        Server | None,
-        doc(
-            "A server that runs on the node while the command does, which starts when it is ready."
-        ),
-    ] = None
-    variables: Annotated[
-        dict[Name, Variable],
-        doc("What the user sets before the trainer can start, such as paths, by name."),
-    ] = {}
-    values: Annotated[
-        dict[Name, SomeOf[Choice]],
-        doc("Values that differ between cases, by name. The first choice that holds is taken."),
-    ] = {}
-    environment: Annotated[
-        dict[VariableName, Scalar | SomeOf[Choice]],
-        doc(
-            "Environment variables: values, or lists of choices. If no choice holds, the variable "
-            "is not set."
-        ),
-    ] = {}
-    working_directory: Annotated[
-        Text | None,
-        doc(
-            "Where the command runs, relative to the folder that pytest starts in; default: that "
-            "folder. {scratch_directory} suits a trainer that leaves files where it runs."
-        ),
-    ] = None
-    requires_modules: Annotated[
-        tuple[Scalar, ...],
-        doc("Modules that pytest's own interpreter must find; otherwise the case is skipped."),
-    ] = ()
-    install_hint: Annotated[
-        Text | None, doc("How to get them. The reason of the skip quotes it.")
-    ] = None
-    time_limit_s: Annotated[
-        Seconds,
-        doc("End a run that takes longer. It is hung, unless its window is complete."),
-    ] = 1800.0
-    first_step_limit_s: Annotated[Seconds, doc("A run without a first step by then is hung.")] = (
-        900.0
-    )
-    step_limit_s: Annotated[Seconds, doc("A run without a new step for so long is hung.")] = 300.0
-    run_to_end: Annotated[
-        bool,
-        doc(
-            "Let the trainer end by itself; else a run is ended as soon as every rank has printed "
-            "what is measured."
-        ),
-    ] = False
-    retries: Annotated[
-        int,
-        Meta(ge=0, le=100),
-        doc("How often to repeat a failed or hung run, never a slow one."),
-    ] = 0
-    pause_s: Annotated[
-        float,
-        Meta(ge=0, le=10**6),
-        doc("Pause between two runs of a case."),
-    ] = 0.0
-    slurm: Annotated[
-        SlurmKeys, doc("Options of Slurm's commands, beside those of the launcher.")
-    ] = SlurmKeys()
-    container: Annotated[Container, doc("The container that the trainer runs in.")] = Container()
-    engines: Annotated[
-        dict[Name, dict[Name, Arguments]],
-        doc("Options of launchers and queues that plugins add, by their names."),
-    ] = {}
+    command: _Words = ()
+    """The program and its arguments. No shell reads them."""
+    torchrun: _Words = ()
+    """In place of 'command': the script and its arguments, started by torchrun."""
+    accelerate: _Words = ()
+    """In place of 'command': the same, started by accelerate launch."""
+    deepspeed: _Words = ()
+    """In place of 'command': the same, started by DeepSpeed's launcher on each node."""
+    more_arguments: _Words = field(default=(), name="arguments")
+    """More arguments, for a system that extends another one. They stand where the command says
+    {arguments}, else at its end."""
+    devices: Devices = Devices.GPU
+    """What the trainer computes on. gpu: the host's accelerators, whatever their kind. Any host has
+    enough CPUs for cpu, unless declared with a number."""
+    start_on: StartOn = StartOn.EVERY_NODE
+    """Whether each node starts the command, or node 0 alone."""
+    steps: Steps | None = None
+    """Make this trainer print its steps, without a change to its script."""
+    server: Server | None = None
+    """A server that runs on the node while the command does, which starts when it is ready."""
+    variables: dict[Name, Variable] = {}
+    """What the user sets before the trainer can start, such as paths, by name."""
+    values: dict[Name, SomeOf[Choice]] = {}
+    """Values that differ between cases, by name. The first choice that holds is taken."""
+    environment: dict[VariableName, Scalar | SomeOf[Choice]] = {}
+    """Environment variables: values, or lists of choices. If no choice holds, the variable is not
+    set."""
+    working_directory: Text | None = None
+    """Where the command runs, relative to the folder that pytest starts in; default: that folder.
+    {scratch_directory} suits a trainer that leaves files where it runs."""
+    requires_modules: tuple[Scalar, ...] = ()
+    """Modules that pytest's own interpreter must find; otherwise the case is skipped."""
+    install_hint: Text | None = None
+    """How to get them. The reason of the skip quotes it."""
+    time_limit_s: Seconds = 1800.0
+    """End a run that takes longer. It is hung, unless its window is complete."""
+    first_step_limit_s: Seconds = 900.0
+    """A run without a first step by then is hung."""
+    step_limit_s: Seconds = 300.0
+    """A run without a new step for so long is hung."""
+    run_to_end: bool = False
+    """Let the trainer end by itself; else a run is ended as soon as every rank has printed what is
+    measured."""
+    retries: Annotated[int, Meta(ge=0, le=100)] = 0
+    """How often to repeat a failed or hung run, never a slow one."""
+    pause_s: Annotated[float, Meta(ge=0, le=10**6)] = 0.0
+    """Pause between two runs of a case."""
+    slurm: SlurmKeys = SlurmKeys()
+    """Options of Slurm's commands, beside those of the launcher."""
+    container: Container = Container()
+    """The container that the trainer runs in."""
+    engines: dict[Name, dict[Name, Arguments]] = {}
+    """Options of launchers and queues that plugins add, by their names."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pytest_dlperf.config.container import Container
 from pytest_dlperf.files.mistakes import mistakes_of
 from pytest_dlperf.files.yamlfile import Diagnostic, YamlFile, dotted
-from pytest_dlperf.model.keys import Arguments, Part, Scalar, VariableName, doc, words
+from pytest_dlperf.model.keys import Arguments, Part, Scalar, Text, VariableName, words
 
 ALL_SYSTEMS: Final = "*"
 ENVIRONMENT: Final = "env"
@@ -34,10 +34,10 @@ _SETTING: Final = re.compile(
 class SlurmKeys(Part, frozen=True, kw_only=True):
     """Options of Slurm's commands."""
 
-    srun: Annotated[Arguments | None, doc("Options of the srun that starts a node's step.")] = None
-    job: Annotated[
-        Arguments | None, doc("Options of the salloc or sbatch that holds nodes for a case.")
-    ] = None
+    srun: Arguments | None = None
+    """Options of the srun that starts a node's step."""
+    job: Arguments | None = None
+    """Options of the salloc or sbatch that holds nodes for a case."""
 
 
 class Vars(Struct, frozen=True, kw_only=True):
@@ -46,23 +46,22 @@ class Vars(Struct, frozen=True, kw_only=True):
     Which systems and variables there are is not known here: see ``check_settings``.
     """
 
-    extra_args: Annotated[
-        Arguments,
-        doc("Arguments behind those of the system: a list, or text that is split as by a shell."),
-    ] = ()
-    env: Annotated[dict[VariableName, Scalar], doc("Environment variables of the trainer.")] = {}
-    python: Annotated[
-        Annotated[Scalar, Meta(pattern=r"\S")] | None, doc("The trainer's Python.")
-    ] = None
-    working_directory: Annotated[
-        Annotated[str, Meta(pattern="^/", title="the absolute path of a folder")] | None,
-        doc("The folder that a trainer starts in whose system names none."),
-    ] = None
-    pause_s: Annotated[
-        Annotated[float, Meta(ge=0, le=10**6)] | None, doc("Seconds between two runs.")
-    ] = None
-    slurm: Annotated[SlurmKeys, doc("Options of Slurm's commands.")] = SlurmKeys()
-    container: Annotated[Container, doc("The container that the trainer runs in.")] = Container()
+    extra_args: Arguments = ()
+    """Arguments behind those of the system: a list, or text that is split as by a shell."""
+    env: dict[VariableName, Scalar] = {}
+    """Environment variables of the trainer."""
+    python: Text | None = None
+    """The trainer's Python."""
+    working_directory: (
+        Annotated[str, Meta(pattern="^/", title="the absolute path of a folder")] | None
+    ) = None
+    """The folder that a trainer starts in whose system names none."""
+    pause_s: Annotated[float, Meta(ge=0, le=10**6)] | None = None
+    """Seconds between two runs."""
+    slurm: SlurmKeys = SlurmKeys()
+    """Options of Slurm's commands."""
+    container: Container = Container()
+    """The container that the trainer runs in."""
 
 
 EVERY_SYSTEM_TAKES: Final = Vars.__struct_fields__

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
+import inspect
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from copy import deepcopy
 from functools import reduce
+from itertools import pairwise
 from operator import getitem
-from typing import Annotated, Any, Final
+from textwrap import dedent
+from typing import Annotated, Any, Final, cast, get_args, get_type_hints
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from pytest_dlperf.model.keys import SCALAR
 
@@ -55,6 +59,36 @@ def schema_of(kind: Any) -> Rule:
     text = json.dumps(msgspec.json.schema(kind))
     schema: Rule = json.loads(text, object_hook=with_scalars)
     return schema
+
+
+def documented_schema_of(kind: Any) -> Rule:
+    """Describe a type as ``schema_of`` does, with the texts below the fields of its structs."""
+    schema = schema_of(kind)
+    for struct in dict.fromkeys(_structs(kind)):
+        keys = schema["$defs"][struct.__name__].get("properties", {})
+        names = dict(zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True))
+        for field, meaning in _meanings(struct):
+            keys[names[field]] = {"description": meaning, **keys[names[field]]}
+    return schema
+
+
+def _structs(kind: Any) -> Iterator[type[Struct]]:
+    inner = get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        yield kind
+        inner = tuple(get_type_hints(kind).values())
+    for each in inner:
+        yield from _structs(each)
+
+
+def _meanings(struct: type[Struct]) -> Iterator[tuple[str, str]]:
+    """Yield the text below each field, as Python itself keeps none."""
+    for part in struct.__mro__[: struct.__mro__.index(Struct)]:
+        [declared] = ast.parse(dedent(inspect.getsource(part))).body
+        for field, text in pairwise(cast("ast.ClassDef", declared).body):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(meaning))):
+                    yield name, " ".join(meaning.split())
 
 
 def mistakes_of(

@@ -1,7 +1,7 @@
 """What the keys of hand-written files are made of.
 
 A mapping of a file is a struct, and a key one of its fields: its type, with bounds and patterns, is
-what ``msgspec`` reads and writes the schema from, and its meaning is for whoever writes the file.
+what ``msgspec`` reads and writes the schema from. The text below it is for whoever writes the file.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ TopologyText = Annotated[str, text(f"^{TOPOLOGY}$", "a topology such as 4n8g")]
 VariableName = Annotated[
     str, text(r"^[A-Za-z_][A-Za-z0-9_.-]*$", "the name of an environment variable")
 ]
+FolderPath = Annotated[str, text("^/", "the absolute path of a folder")]
 Expression = Annotated[str, text(r"\S", "a regular expression")]
 Positive = Annotated[int, Meta(ge=1, le=10**9)]
 Seconds = Annotated[float, Meta(gt=0, le=10**8)]
