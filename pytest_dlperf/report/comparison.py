@@ -21,9 +21,9 @@ from pytest_dlperf.results.comparison import (
     ComparedMetric,
     Comparison,
     Conclusion,
+    SharedDifference,
     Side,
 )
-from pytest_dlperf.results.shared_differences import SharedDifference
 
 _CASES_SHOWN: Final = 10
 """Cases that a line names."""

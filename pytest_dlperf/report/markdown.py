@@ -45,7 +45,6 @@ from pytest_dlperf.report.runs import RunsText, RunText, measurements_of, runs_t
 from pytest_dlperf.report.session import SessionReport
 from pytest_dlperf.report.status import metric_words, worst_first
 from pytest_dlperf.report.text import Text, join, phrase, strong
-from pytest_dlperf.results.comparison import measured_facts
 
 Block: TypeAlias = tuple[str, str]
 """The title of its section, and its text."""
@@ -136,7 +135,7 @@ def _blocks(session: SessionReport) -> Iterator[Block]:
             yield from _alarm(result, section, results)
     yield from _matrix(results)
     ignored = [f"{code(item.log)}: {inline(item.reason)}" for item in results.ignored_logs]
-    facts = [*environment_facts(results.environment), *measured_facts(results.cases).items()]
+    facts = [*environment_facts(results.environment), *_measured_facts(results)]
     changes = [
         (code(case), metric, inline(unit), *figures, inline(by), inline(why))
         for case, metric, unit, *figures, by, why in map(change_row, results.baseline_changes)
@@ -151,6 +150,16 @@ def _blocks(session: SessionReport) -> Iterator[Block]:
         "Environment": table(("fact", "value"), [tuple(map(inline, fact)) for fact in facts]),
     }
     yield from ((title, text) for title, text in sections.items() if text)
+
+
+def _measured_facts(results: Results) -> Iterator[tuple[str, str]]:
+    """Yield machine and software of the cases, with all values of what differs among them."""
+    values: dict[str, set[str]] = {}
+    for result in results.cases:
+        if result.measurement and (measured_on := result.measurement.fingerprint):
+            for name, value in [*measured_on.machine.items(), *measured_on.software.items()]:
+                values.setdefault(name, set()).add(value)
+    yield from ((name, ", ".join(sorted(found))) for name, found in values.items())
 
 
 def _some(lines: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ tolerance.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -22,26 +22,26 @@ from pytest_dlperf.gate.noise import (
     pooled_noise,
 )
 from pytest_dlperf.model.builtin import PER_DEVICE
+from pytest_dlperf.model.differences import compared, differences_of
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.judgement import Difference, DifferenceKind
 from pytest_dlperf.model.metric import THROUGHPUT, Better, Metric, Source
 from pytest_dlperf.model.numbers import named
 from pytest_dlperf.model.results import CaseResult, Results
-from pytest_dlperf.results.shared_differences import SharedDifference, shared_differences
 
 MIN_RUNS: Final = 3
 """Runs on either side that an interval needs: fewer do not show how much they differ."""
-
 DECIMALS: Final = 3
 """Decimals of a ratio in reports; smaller differences lead to no conclusion."""
 
-_UNCLEAR: Final = "not paired: one side has several of one model, precision, work and topology"
+_KINDS: Final = tuple(DifferenceKind)
 _MAX_NAMES: Final = 3
 _MAX_ERROR: Final = 138.0
 """The largest error of a logarithm: a larger one could not be squared."""
 
 
 class Conclusion(StrEnum):
-    """The conclusion on a metric of a case. The value is the word that all reports use."""
+    """The conclusion on a metric of a case, in the word that all reports use."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -60,15 +60,13 @@ class Conclusion(StrEnum):
 
 
 class Side(Struct, frozen=True, kw_only=True):
-    """A metric of a case on one side: its median, the runs' numbers, and how many are broken.
+    """A metric of a case on one side; the numbers of a ratio are those that are divided."""
 
-    The numbers of a ratio are those that are divided.
-    """
-
-    metric: Metric
     median: float
     numbers: tuple[float, ...]
+    """One of each run that counts."""
     broken: int
+    """How many runs are broken."""
 
 
 class ComparedCase(Struct, frozen=True, kw_only=True):
@@ -76,6 +74,7 @@ class ComparedCase(Struct, frozen=True, kw_only=True):
 
     case_id: str
     """In A."""
+    metric: Metric
     first: Side
     second: Side
     ratio: float
@@ -87,37 +86,29 @@ class ComparedCase(Struct, frozen=True, kw_only=True):
     conclusion: Conclusion
 
     @property
-    def metric(self) -> Metric:
-        """The metric, of one meaning on both sides."""
-        return self.first.metric
-
-    @property
     def loss(self) -> float:
         """How much worse the second is, as the logarithm of the ratio; negative: better."""
         return -math.log(self.ratio) * (self.metric.better.sign if self.metric.better else 1)
 
 
 class ComparedMetric(Struct, frozen=True, kw_only=True):
-    """One metric, with the cases that have it on both sides, in one direction.
-
-    The topologies of a training stand in a row.
-    """
+    """One metric, with the cases that have it on both sides, in one direction."""
 
     name: str
     better: Better | None
     cases: tuple[ComparedCase, ...]
 
     @property
-    def worse_cases(self) -> tuple[ComparedCase, ...]:
+    def worse_cases(self) -> list[ComparedCase]:
         """The cases in which it is worse, the worst first."""
         worse = [case for case in self.cases if case.conclusion is Conclusion.WORSE]
-        return tuple(sorted(worse, key=lambda case: -case.loss))
+        return sorted(worse, key=lambda case: -case.loss)
 
     @property
     def known_cases(self) -> Sequence[ComparedCase]:
         """The whole cases that have an interval or are exact, else all that are whole."""
         whole = [case for case in self.cases if case.conclusion is not Conclusion.BROKEN]
-        return [case for case in whole if case.conclusion is not Conclusion.TOO_FEW] or whole
+        return [case for case in whole if case.conclusion.is_certain] or whole
 
     @property
     def is_certain(self) -> bool:
@@ -129,6 +120,16 @@ class ComparedMetric(Struct, frozen=True, kw_only=True):
         """The geometric mean of their ratios."""
         logarithms = [math.log(case.ratio) for case in self.known_cases]
         return math.exp(math.fsum(logarithms) / len(logarithms))
+
+
+class SharedDifference(Struct, frozen=True, kw_only=True):
+    """A difference, and the cases that have it; none for one of the sessions themselves.
+
+    Of its sides, ``accepted`` is A and ``now`` B.
+    """
+
+    difference: Difference
+    case_ids: tuple[str, ...] = ()
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -143,7 +144,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """Ids of cases by why they are not compared, or not by some metric."""
     lost: Mapping[str, Sequence[str]]
     """Those of them of which B lacks a number that a test judges, or has it in another form."""
-    differences: tuple[SharedDifference, ...]
+    differences: Sequence[SharedDifference]
     """What differs beside the numbers, the most suspicious first."""
 
     def failures(
@@ -155,30 +156,20 @@ class Comparison(Struct, frozen=True, kw_only=True):
         these are, a case with broken runs, and one that B lost: without a number it is not as good.
         Where not a single metric can be judged, all of them fail.
         """
-        found: dict[str, list[str]] = {}
-        every = [case for metric in self.metrics for case in metric.cases]
-        judged = [case for case in every if case.metric.is_judged]
+        failing: dict[str, list[str]] = {}
+        cases = [case for metric in self.metrics for case in metric.cases]
+        judged = [case for case in cases if case.metric.is_judged]
         for case in judged:
             conclusion = case.conclusion
             exceeds = abs(case.ratio - 1) * 100 > tolerance_percent or not conclusion.is_certain
             if conclusion is Conclusion.BROKEN or (conclusion in conclusions and exceeds):
                 word = "by" if conclusion.is_certain else "of"
                 why = f"{conclusion.value} {word} {case.metric.name}"
-                found.setdefault(why, []).append(case.case_id)
-        if not (found or any(case.conclusion.is_certain for case in judged)):
-            ids = dict.fromkeys(case.case_id for case in every)
-            found["of which no metric can be judged"] = list(ids)
-        return {**found, **{why: list(case_ids) for why, case_ids in self.lost.items()}}
-
-
-class _NotCompared(Struct, frozen=True):
-    """Why a case is not compared, or not by some metric.
-
-    ``is_lost``: B lacks a number that a test of A judges, or has it in another form.
-    """
-
-    why: str
-    is_lost: bool
+                failing.setdefault(why, []).append(case.case_id)
+        if not (failing or any(case.conclusion.is_certain for case in judged)):
+            ids = dict.fromkeys(case.case_id for case in cases)
+            failing["of which no metric can be judged"] = list(ids)
+        return {**failing, **{why: list(case_ids) for why, case_ids in self.lost.items()}}
 
 
 def compare_results(first: Results, second: Results) -> Comparison:
@@ -194,155 +185,111 @@ def compare_results(first: Results, second: Results) -> Comparison:
             "Judge the logs of one of them again with --dlperf-logs and a cluster that has the "
             "other's estimator"
         )
-    ours, theirs = (
-        {one.case.id: one for one in sorted(side.cases, key=lambda one: one.case.sort_key)}
+    a_cases, b_cases = (
+        {case.case.id: case for case in sorted(side.cases, key=lambda case: case.case.sort_key)}
         for side in (first, second)
     )
-    paired, unclear = _paired(ours, theirs)
-    names = {case_id: paired.get(case_id, case_id) for case_id in ours}
-    pairs = {a: (ours[a], theirs[b]) for a, b in names.items() if b in theirs}
+    paired = _paired(a_cases, b_cases)
+    partners = {case_id: paired.get(case_id, case_id) for case_id in a_cases}
+    pairs = {a: (a_cases[a], b_cases[b]) for a, b in partners.items() if b in b_cases}
     if not pairs:
-        several = f"; {_UNCLEAR}: {_named(unclear)}" if unclear else ""
-        raise UsageError(
-            f"A and B have no case in common: A has {_named(ours)}, B has {_named(theirs)}{several}"
-        )
-    compared: dict[tuple[str, Better | None], list[ComparedCase]] = {}
+        a_names, b_names = (named(list(side), _MAX_NAMES) or "none" for side in (a_cases, b_cases))
+        raise UsageError(f"A and B have no case in common: A has {a_names}, B has {b_names}")
+    # Systems may disagree on which direction of a name is better.
+    by_metric: dict[tuple[str, Better | None], list[ComparedCase]] = {}
     not_compared: dict[str, list[str]] = {}
     lost: dict[str, list[str]] = {}
-    for case_id, pair in pairs.items():
-        for found in _compared(*pair):
-            if isinstance(found, ComparedCase):
-                # Systems may disagree on which direction of a name is better.
-                key = found.metric.name, found.metric.better
-                compared.setdefault(key, []).append(found)
+    for case_id, (a, b) in pairs.items():
+        for outcome in _compared(a, b):
+            if isinstance(outcome, ComparedCase):
+                key = outcome.metric.name, outcome.metric.better
+                by_metric.setdefault(key, []).append(outcome)
                 continue
-            not_compared.setdefault(found.why, []).append(case_id)
-            if found.is_lost:
-                lost.setdefault(found.why, []).append(case_id)
-    if not compared:
-        reasons = _named([f"{ids[0]} {why}" for why, ids in not_compared.items()])
-        raise UsageError(f"A and B have no case that can be compared: {reasons}")
-    told = {*unclear, *pairs, *paired.values()}
-    not_compared[_UNCLEAR] = unclear
-    not_compared["only in A"] = [case_id for case_id in ours if case_id not in told]
-    not_compared["only in B"] = [case_id for case_id in theirs if case_id not in told]
-    known = dict.fromkeys(case.case_id for cases in compared.values() for case in cases)
+            why, is_lost = outcome
+            for reasons in (not_compared, lost) if is_lost else (not_compared,):
+                reasons.setdefault(why, []).append(case_id)
+    if not by_metric:
+        why, (case_id, *_) = next(iter(not_compared.items()))
+        raise UsageError(f"A and B have no case that can be compared: {case_id} {why}")
+    not_compared["only in A"] = [case_id for case_id in a_cases if case_id not in pairs]
+    partner_ids = {b.case.id for _, b in pairs.values()}
+    not_compared["only in B"] = [case_id for case_id in b_cases if case_id not in partner_ids]
+    compared_ids = dict.fromkeys(case.case_id for cases in by_metric.values() for case in cases)
     return Comparison(
         first=first,
         second=second,
         metrics=tuple(
             ComparedMetric(name=name, better=better, cases=tuple(cases))
-            for (name, better), cases in compared.items()
+            for (name, better), cases in by_metric.items()
         ),
         paired=paired,
         not_compared={why: case_ids for why, case_ids in not_compared.items() if case_ids},
         lost=lost,
-        differences=shared_differences(first, second, {one: pairs[one] for one in known}),
+        differences=_shared_differences(first, second, {a: pairs[a] for a in compared_ids}),
     )
 
 
-def _paired(
-    ours: Mapping[str, CaseResult], theirs: Mapping[str, CaseResult]
-) -> tuple[dict[str, str], list[str]]:
-    """Pair trainings of which one side has each: by model, precision, work of a step and topology.
-
-    Also return the ids of those of which a side has several, so that any pair may be wrong.
-    """
+def _paired(a_cases: Mapping[str, CaseResult], b_cases: Mapping[str, CaseResult]) -> dict[str, str]:
+    """Pair the trainings of two frameworks, where each side has one of the same step."""
     alike: dict[object, tuple[list[str], list[str]]] = {}
-    for place, (side, other) in enumerate(((ours, theirs), (theirs, ours))):
+    for index, (side, other) in enumerate(((a_cases, b_cases), (b_cases, a_cases))):
         for case_id, result in side.items():
             case = result.case
-            if case_id in other or case.work is None:
-                continue
-            step = case.global_batch, case.sequence_length, case.layout
-            key = case.model, case.precision, *step, case.topology
-            alike.setdefault(key, ([], []))[place].append(case_id)
-    both = [group for group in alike.values() if all(group)]
-    pairs = {a[0]: b[0] for a, b in both if len(a) == len(b) == 1}
-    unclear = [case_id for a, b in both if max(len(a), len(b)) > 1 for case_id in (*a, *b)]
-    return pairs, unclear
+            if case_id not in other and case.work is not None:
+                step = case.global_batch, case.sequence_length, case.layout
+                key = case.model, case.precision, *step, case.topology
+                alike.setdefault(key, ([], []))[index].append(case_id)
+    return {a[0]: b[0] for a, b in alike.values() if len(a) == len(b) == 1}
 
 
-def _compared(one: CaseResult, other: CaseResult) -> Iterator[ComparedCase | _NotCompared]:
-    """Compare a case of both sides by each metric, or yield why not."""
-    missing = [_missing(one), _missing(other)]
-    if any(missing):
-        ours, theirs = (side or "measured" for side in missing)
-        yield _NotCompared(f"not compared (A: {ours}, B: {theirs})", is_lost=not missing[0])
+def _compared(a: CaseResult, b: CaseResult) -> Iterator[ComparedCase | tuple[str, bool]]:
+    """Compare a case of both sides by each metric, or yield why not.
+
+    With the reason comes whether B lacks a number that a test of A judges, or has it in another
+    form.
+    """
+    if not (a.is_measured and b.is_measured):
+        words = ["measured" if side.is_measured else side.status.value for side in (a, b)]
+        yield "not compared (A: {}, B: {})".format(*words), a.is_measured
         return
-    first, second = _sides(one), _sides(other)
+    first, second = _sides(a), _sides(b)
     for name in dict.fromkeys([*first, *second]):
-        a, b = first.get(name), second.get(name)
         if name == PER_DEVICE and THROUGHPUT in first and THROUGHPUT in second:
             continue  # of one topology, it says the same
-        if a is None:
-            yield _NotCompared(f"without {name} in A", is_lost=False)
-        elif b is None:
-            yield _NotCompared(f"without {name} in B", is_lost=a.metric.is_judged)
-        elif told := _not_alike(one, a, other, b):
-            why = "not compared by {} (A: {}, B: {})".format(name, *told)
-            yield _NotCompared(why, is_lost=a.metric.is_judged)
+        if name not in first:
+            yield f"without {name} in A", False
+            continue
+        metric, one = first[name]
+        if name not in second:
+            yield f"without {name} in B", metric.is_judged
+            continue
+        other_metric, other = second[name]
+        meanings = zip(_meaning(a, metric), _meaning(b, other_metric), strict=True)
+        unlike = next((pair for pair in meanings if pair[0] != pair[1]), None)
+        # A very slow run has, rounded as published, a throughput of 0.00.
+        ratio = other.median / one.median if min(one.numbers + other.numbers) > 0 else 0.0
+        if unlike is None and not 0 < ratio < math.inf:
+            unlike = f"{one.median:.4g}", f"{other.median:.4g}"
+        if unlike is not None:
+            yield "not compared by {} (A: {}, B: {})".format(name, *unlike), metric.is_judged
         else:
-            yield _of_metric(one, a, other, b)
+            yield _compared_metric(metric, (a, one), (b, other), ratio)
 
 
-def _missing(result: CaseResult) -> str:
-    """Return the verdict of a side without runs; an empty text where it has any."""
-    measurement = result.measurement
-    if measurement is not None and len(measurement.broken_runs) < len(measurement.runs):
-        return ""
-    verdicts = [judgement.verdict for judgement in result.judgements.values()]
-    return verdicts[0].value if verdicts else "not measured"
-
-
-def _sides(result: CaseResult) -> dict[str, Side]:
-    """Return one side of each metric that the case has a number of."""
-    measurement = result.measurement
-    if measurement is None:
-        return {}
-    return {
-        name: Side(
-            metric=known.metric,
-            median=known.median,
-            numbers=measurement.samples(known.metric.ratio_of or name).values,
-            broken=len(measurement.broken_runs),
-        )
-        for name, known in result.metrics().items()
-        if known.median is not None
-    }
-
-
-def _not_alike(one: CaseResult, a: Side, other: CaseResult, b: Side) -> tuple[str, str] | None:
-    """Return what A and B have instead of one metric; ``None`` where a ratio can be taken."""
-    for ours, theirs in (
-        (f"in {a.metric.unit}", f"in {b.metric.unit}"),
-        (f"better is {_direction(a.metric)}", f"better is {_direction(b.metric)}"),
-        (f"over {one.case.reference_topology}", f"over {other.case.reference_topology}"),
-    ):
-        if ours != theirs and (a.metric.ratio_of or not ours.startswith("over ")):
-            return ours, theirs
-    # A very slow run has, rounded as published, a throughput of 0.00.
-    ratio = b.median / a.median if min(a.numbers + b.numbers) > 0 else 0.0
-    return None if 0 < ratio < math.inf else (f"{a.median:.4g}", f"{b.median:.4g}")
-
-
-def _direction(metric: Metric) -> str:
-    return metric.better.value if metric.better else "neither"
-
-
-def _of_metric(one: CaseResult, a: Side, other: CaseResult, b: Side) -> ComparedCase:
-    """Compare one metric that both sides have."""
-    metric, ratio = a.metric, b.median / a.median
+def _compared_metric(
+    metric: Metric, first: tuple[CaseResult, Side], second: tuple[CaseResult, Side], ratio: float
+) -> ComparedCase:
+    (a, one), (b, other) = first, second
     # As the gate has it: times that agree do so by chance.
-    is_exact = metric.source is Source.LOG and is_noise_free((a.numbers, b.numbers))
-    error = None if is_exact else _error(metric, one, other)
+    is_exact = metric.source is Source.LOG and is_noise_free((one.numbers, other.numbers))
+    error = None if is_exact else _error(metric, a, b)
     reach = math.exp(min(error.interval, _MAX_ERROR)) if error else 1.0
     interval = (ratio / reach, ratio * reach) if error else None
-    # Never one that the decimals contradict: an interval that ends at 1.0004 ends at 1.000 for the
-    # reader, and noise is not known well enough to tell it from 1.
+    # Never one that the decimals contradict: an interval that ends at 1.0004 ends at 1.000 for
+    # the reader, and noise is not known well enough to tell it from 1.
     low, high = (round(end, DECIMALS) for end in interval or (ratio, ratio))
-    is_equal = are_alike((a.median, b.median)) if is_exact else low <= 1 <= high
-    if not (one.is_whole and other.is_whole) or a.broken or b.broken:
+    is_equal = are_alike((one.median, other.median)) if is_exact else low <= 1 <= high
+    if not (a.is_whole and b.is_whole) or one.broken or other.broken:
         conclusion = Conclusion.BROKEN
     elif interval is None and not is_exact:
         conclusion = Conclusion.TOO_FEW
@@ -354,9 +301,10 @@ def _of_metric(one: CaseResult, a: Side, other: CaseResult, b: Side) -> Compared
         is_worse = metric.better.is_worse(ratio, 1)
         conclusion = Conclusion.WORSE if is_worse else Conclusion.BETTER
     return ComparedCase(
-        case_id=one.case.id,
-        first=a,
-        second=b,
+        case_id=a.case.id,
+        metric=metric,
+        first=one,
+        second=other,
         ratio=ratio,
         interval=interval,
         is_exact=is_exact,
@@ -364,20 +312,45 @@ def _of_metric(one: CaseResult, a: Side, other: CaseResult, b: Side) -> Compared
     )
 
 
-def _error(metric: Metric, one: CaseResult, other: CaseResult) -> StandardError | None:
+def _sides(result: CaseResult) -> dict[str, tuple[Metric, Side]]:
+    measurement = result.measurement
+    if measurement is None:
+        return {}
+    return {
+        name: (
+            known.metric,
+            Side(
+                median=known.median,
+                numbers=measurement.samples(known.metric.ratio_of or name).values,
+                broken=len(measurement.broken_runs),
+            ),
+        )
+        for name, known in result.metrics().items()
+        if known.median is not None
+    }
+
+
+def _meaning(result: CaseResult, metric: Metric) -> tuple[str, str, str]:
+    """Return what has to be equal for a ratio of two numbers to mean something."""
+    direction = metric.better.value if metric.better else "neither"
+    over = f"over {result.case.reference_topology}" if metric.ratio_of else ""
+    return f"in {metric.unit}", f"better is {direction}", over
+
+
+def _error(metric: Metric, a: CaseResult, b: CaseResult) -> StandardError | None:
     """Estimate the error of a ratio of medians; of ratios, that of both of their ends."""
-    pairs = [(one.measurement, other.measurement)]
+    ends = [(a.measurement, b.measurement)]
     if metric.ratio_of is not None:
-        pairs.append((one.reference, other.reference))
+        ends.append((a.reference, b.reference))
     name, errors = metric.ratio_of or metric.name, []
-    for ours, theirs in pairs:
-        if ours is None or theirs is None:
+    for one, other in ends:
+        if one is None or other is None:
             return None
-        error = ratio_error(ours.samples(name).values, theirs.samples(name).values)
+        error = ratio_error(one.samples(name).values, other.samples(name).values)
         if error is None:
             return None
         errors.append(error)
-    return errors[0] if len(errors) == 1 else StandardError.combined(errors)
+    return StandardError.combined(errors) if metric.ratio_of else errors[0]
 
 
 def ratio_error(first: Sequence[float], second: Sequence[float]) -> StandardError | None:
@@ -386,11 +359,9 @@ def ratio_error(first: Sequence[float], second: Sequence[float]) -> StandardErro
     Each side shows its own noise, for another framework may be noisier; so both need ``MIN_RUNS``
     runs, else it is ``None``. The degrees of freedom are by Welch and Satterthwaite.
     """
-    if min(len(first), len(second)) < MIN_RUNS:
-        return None
     errors = []
     for runs in (first, second):
-        noise = pooled_noise((runs,))
+        noise = pooled_noise((runs,)) if len(runs) >= MIN_RUNS else None
         if noise is None:
             return None
         error = noise.deviation * math.sqrt(median_variance(len(runs)))
@@ -398,16 +369,44 @@ def ratio_error(first: Sequence[float], second: Sequence[float]) -> StandardErro
     return StandardError.combined(errors)
 
 
-def _named(names: Iterable[str]) -> str:
-    return named(list(names), _MAX_NAMES) or "none at all"
+# ----------------------------------------------------------------------------- what differs
 
 
-def measured_facts(cases: Iterable[CaseResult]) -> dict[str, str]:
-    """Collect machine and software of cases; all values of facts that differ among them."""
-    values: dict[str, set[str]] = {}
-    for result in cases:
-        taken_on = result.measurement.fingerprint if result.measurement else None
-        if taken_on is not None:
-            for name, value in [*taken_on.machine.items(), *taken_on.software.items()]:
-                values.setdefault(name, set()).add(value)
-    return {name: ", ".join(sorted(found)) for name, found in values.items()}
+def _shared_differences(
+    first: Results, second: Results, pairs: Mapping[str, tuple[CaseResult, CaseResult]]
+) -> list[SharedDifference]:
+    """List what differs, with all values of each thing: the cluster, then by kind."""
+    by_thing: dict[tuple[DifferenceKind, str], list[tuple[str, Difference]]] = {}
+    for case_id, sides in pairs.items():
+        a, b = (
+            compared(
+                side.measurement.fingerprint if side.measurement else None, session.origin.commit
+            )
+            for side, session in zip(sides, (first, second), strict=True)
+        )
+        for difference in differences_of(b, accepted=a):
+            thing = difference.kind, difference.name
+            by_thing.setdefault(thing, []).append((case_id, difference))
+    shared = []
+    if first.cluster != second.cluster:
+        cluster = Difference(
+            kind=DifferenceKind.MACHINE,
+            name="cluster",
+            accepted=first.cluster,
+            now=second.cluster,
+        )
+        shared.append(SharedDifference(difference=cluster))
+    for (kind, name), of_cases in sorted(
+        by_thing.items(), key=lambda item: _KINDS.index(item[0][0])
+    ):
+        accepted, now = (
+            ", ".join(dict.fromkeys(filter(None, values)))
+            for values in zip(*((each.accepted, each.now) for _, each in of_cases), strict=True)
+        )
+        shared.append(
+            SharedDifference(
+                difference=Difference(kind=kind, name=name, accepted=accepted, now=now),
+                case_ids=tuple(case_id for case_id, _ in of_cases),
+            )
+        )
+    return shared

@@ -72,9 +72,7 @@ class CaseEntry(CaseResult, frozen=True, kw_only=True):
     """One case: what is known of it, then what is derived from that."""
 
     id: str
-    """``<framework>-<model>-<precision>-(b|gb)<batch>[-s<sequence length>][-<layout>]
-    [-<option>[+<option>…]]-<N>n<D>g``, of a probe
-    ``<framework>-<model>[-<value of an axis>…]-<N>n<D>g``"""
+    """Its id."""
     system: str
     """``<framework>-<model>``"""
     framework: str
@@ -126,32 +124,45 @@ def results_file(results: Results) -> ResultsFile:
     return ResultsFile(**{**asdict(results), "cases": cases})
 
 
-def metric_entry(found: MetricResult) -> dict[str, Any]:
+def metric_entry(metric: MetricResult) -> dict[str, Any]:
     """Return what was measured and judged of a metric, by the names that every report uses."""
-    entry: dict[str, Any] = to_builtins(_numbers(found))
+    entry: dict[str, Any] = to_builtins(_numbers(metric))
     return entry
 
 
-def _numbers(found: MetricResult) -> MetricNumbers:
-    judgement = found.judgement
+def _numbers(metric: MetricResult) -> MetricNumbers:
+    judgement = metric.judgement
     decision = judgement.decision if judgement else None
     return MetricNumbers(
-        unit=found.metric.unit,
-        better=found.metric.better,
-        median=_finite(found.median),
-        mean=_finite(found.mean),
-        spread=_finite(None if found.spread is None else round(found.spread, 3)),
-        accepted=found.accepted.accepted if found.accepted else None,
-        reference=found.reference,
+        unit=metric.metric.unit,
+        better=metric.metric.better,
+        median=_finite(metric.median),
+        mean=_finite(metric.mean),
+        spread=_finite(None if metric.spread is None else round(metric.spread, 3)),
+        accepted=metric.accepted.accepted if metric.accepted else None,
+        reference=metric.reference,
         difference_percent=decision.difference_percent if decision else None,
         verdict=judgement.verdict if judgement else None,
         reason=judgement.reason if judgement else None,
-        efficiency_percent=found.efficiency_percent,
+        efficiency_percent=metric.efficiency_percent,
     )
 
 
 def _entry(result: CaseResult, systems: Mapping[str, tuple[Metric, ...]]) -> CaseEntry:
-    case = result.case
+    case, metrics = result.case, result.metrics()
+    if result.measurement is None:
+        # Nothing ran: the numbers that the system would have are null.
+        metrics = {
+            **{
+                metric.name: MetricResult(metric=metric, accepted=result.accepted.get(metric.name))
+                for metric in systems.get(case.system, ())
+                if metric.ratio_of is None or case.is_scaled
+            },
+            **metrics,
+        }
+    batch = None
+    if case.work is not None:
+        batch = Batch(per_replica=case.batch_per_replica, global_=case.global_batch)
     return CaseEntry(
         **asdict(result),
         id=case.id,
@@ -159,27 +170,10 @@ def _entry(result: CaseResult, systems: Mapping[str, tuple[Metric, ...]]) -> Cas
         framework=case.framework,
         model=case.model,
         precision=case.precision or None,
-        batch=Batch(per_replica=case.batch_per_replica, global_=case.global_batch)
-        if case.work
-        else None,
+        batch=batch,
         topology=str(case.topology),
-        numbers={name: _numbers(one) for name, one in _metrics(result, systems).items()},
+        numbers={name: _numbers(metric) for name, metric in metrics.items()},
     )
-
-
-def _metrics(
-    result: CaseResult, systems: Mapping[str, tuple[Metric, ...]]
-) -> Mapping[str, MetricResult]:
-    """Add to the known metrics what else the system measures, where nothing ran."""
-    known = result.metrics()
-    if result.measurement is not None:
-        return known
-    others = {
-        metric.name: MetricResult(metric=metric, accepted=result.accepted.get(metric.name))
-        for metric in systems.get(result.case.system, ())
-        if metric.ratio_of is None or result.case.is_scaled
-    }
-    return {**others, **known}
 
 
 def _finite(value: float | None) -> float | None:
