@@ -3,8 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from pytest_dlperf.model.command_lines import GIVEN, side_by_side
-from pytest_dlperf.model.differences import ABSENT, compared, differences_of
+from pytest_dlperf.model.differences import (
+    ABSENT,
+    GIVEN,
+    arguments_by_name,
+    compared,
+    differences_of,
+)
 from pytest_dlperf.model.judgement import DifferenceKind
 from pytest_dlperf.model.measurement import Fingerprint, LaunchFacts
 
@@ -89,34 +94,31 @@ def test_the_order_of_options_and_the_way_a_value_is_joined_do_not_differ():
 
 
 def test_of_an_option_given_several_times_the_new_values_are_told():
-    lines = [("mpirun", "-x", "PATH", "-x", "LD_LIBRARY_PATH"), ("mpirun", "-x", "PATH", "-x", "A")]
+    before, after = (
+        arguments("mpirun", *(word for name in names for word in ("-x", name)))
+        for names in (("PATH", "HOME", "LANG", "TERM"), ("PATH", "HOME", "LANG", "A"))
+    )
 
-    assert dict(side_by_side(lines))["-x"] == ("LD_LIBRARY_PATH", "A")
+    (found,) = changed(after, accepted=None, last_good=before)
 
-
-def test_an_option_more_with_a_value_that_another_has_keeps_its_value():
-    lines = [("run", "--plan", "a", "--kind", "b"), ("run", "--plan", "a", "--kind", "a")]
-
-    assert dict(side_by_side(lines))["--kind"] == ("b", "a")
+    assert (found.name, found.last_good, found.now) == ("-x", "TERM and 3 more", "A and 3 more")
 
 
 def test_of_a_shell_s_script_the_changed_word_is_told():
     script = "cd /opt/training && OMP_NUM_THREADS={} torchrun train.py --lr {} 'a b'"
-    lines = [("bash", "-lc", script.format(*values)) for values in (("4", "0.1"), ("8", "0.2"))]
+    before, after = (
+        arguments("bash", "-lc", script.format(*values)) for values in (("4", "0.1"), ("8", "0.2"))
+    )
 
-    found = {name: values for name, values in side_by_side(lines) if len(set(values)) > 1}
+    found = changed(after, accepted=None, last_good=before)
 
-    assert found == {"OMP_NUM_THREADS": ("4", "8"), "--lr": ("0.1", "0.2")}
+    assert told(found) == [("OMP_NUM_THREADS", "4", "8"), ("--lr", "0.1", "0.2")]
 
 
-def test_of_ten_thousand_words_that_come_again_and_again_the_new_one_is_told():
-    before = [f"word{(number * 7) % 53}" for number in range(10_000)]
+def test_ten_thousand_words_are_read():
+    words = [f"word{number % 53}" for number in range(10_000)]
 
-    found = list(side_by_side([before, [*before[:5000], "new", *before[5001:]]]))
-
-    assert [one for one in found if len(set(one[1])) > 1] == [
-        ("argument 5000", (before[5000], "new"))
-    ]
+    assert arguments_by_name(words)["argument 9999"] == [words[-1]]
 
 
 def test_what_came_with_the_change_goes_before_what_differed_already():
@@ -147,8 +149,8 @@ def test_by_hand_goes_before_software_and_software_before_hosts():
         ("NCCL_DEBUG", "WARN", "INFO"),
         ("megatron", "aaaaaaaaaaaa+a.py", "bbbbbbbbbbbb"),
         ("torch", "2.9.0", "2.9.1"),
-        ("numpy", "2.1", "2.2"),
         ("kernel", "6.8.0-51", "6.8.0-52"),
+        ("numpy", "2.1", "2.2"),
         ("hosts", "node1, node2", "node1, node3"),
     ]
 

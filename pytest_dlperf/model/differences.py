@@ -3,46 +3,53 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import and_, itemgetter
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
 from pytest_dlperf.model.baseline import Baseline
-from pytest_dlperf.model.command_lines import side_by_side
 from pytest_dlperf.model.commits import SUITE
 from pytest_dlperf.model.judgement import Difference, DifferenceKind
 from pytest_dlperf.model.measurement import MACHINE_FACTS, Fingerprint
 
 ABSENT: Final = "-"
 """Stands for an argument, variable or option that a side is known not to have."""
+GIVEN: Final = "given"
+"""Stands for the value of an option that takes none."""
 _KINDS: Final = tuple(DifferenceKind)
 _BY_HAND: Final = (DifferenceKind.COMMAND, DifferenceKind.ENVIRONMENT, DifferenceKind.LAUNCH)
 _STACK: Final = re.compile(
     r"image|driver|cuda|rocm|nccl|nvidia-.*|torch(-.*)?|triton|jax.*|libtpu|tensorflow.*"
     r"|paddle.*|mxnet|oneflow|mindspore|megatron-core|deepspeed|transformer-engine|flash-attn|apex"
-    r"|power_limit|application_clock|compute_mode|ecc|persistence"
 )
 """What nearly every training goes through."""
-_FIRMWARE: Final = ("vbios", "nic_firmware", "kernel", "bios")
 _MIN_VALUES_SET_EACH_TIME: Final = 3
 """A setting with so many values is set anew in each session, as the number of a job is."""
 _SHORT_COMMIT: Final = 12
-_MAX_HOSTS_NAMED: Final = 4
+_MAX_LISTED: Final = 4
+"""Of more hosts, or values of one option, those that all sides have are counted."""
 
+_Thing: TypeAlias = tuple[DifferenceKind, str]
 _Values: TypeAlias = tuple[str | None, ...]
 """A thing when the number was accepted, in the last good session, in the first one at the level of
 now, and now; ``None`` where unknown."""
 
 
 def compared(fingerprint: Fingerprint | None, commit: str | None) -> Fingerprint:
-    """Return what is compared of a session: its fingerprint, with the suite's commit beside others.
-
-    Commits are in short.
-    """
+    """Return what is compared of a session: its fingerprint, and short commits, the suite's too."""
     fingerprint = fingerprint or Fingerprint()
-    commits = {SUITE: commit, **fingerprint.commits}
-    return replace(fingerprint, commits={k: _short(v) for k, v in commits.items() if v})
+    commits = {
+        name: f"{commit[:_SHORT_COMMIT]}{plus}{changes}"
+        for name, text in {SUITE: commit or "", **fingerprint.commits}.items()
+        for commit, plus, changes in [text.partition("+")]
+        if text
+    }
+    return replace(fingerprint, commits=commits)
 
 
 def compared_acceptance(baseline: Baseline | None) -> Fingerprint | None:
@@ -73,8 +80,18 @@ def differences_of(
     change comes before what was different before. Then changes by hand come before software,
     software before machines and these before hosts.
     """
-    found = []
-    for kind, name, values in _things([accepted, last_good, since or now, now]):
+    sides = [side or Fingerprint() for side in (accepted, last_good, since or now, now)]
+    facts = [_facts(side) for side in sides]
+    ranked = []
+    for thing in dict.fromkeys(thing for side in reversed(facts) for thing in side):
+        kind, name = thing
+        values = _texts([side.get(thing) for side in facts])
+        if kind in _BY_HAND:
+            # A known launch without a thing is known to lack it.
+            values = tuple(
+                ABSENT if value is None and side.launch is not None else value
+                for side, value in zip(sides, values, strict=True)
+            )
         suspicion = _suspicion(*values)
         if suspicion is not None:
             difference = Difference(
@@ -85,8 +102,18 @@ def differences_of(
                 now=values[3],
                 came_with_it=suspicion <= 1,
             )
-            found.append(((suspicion, *_place(kind, name, values)), difference))
-    return tuple(difference for _, difference in sorted(found, key=lambda one: one[0]))
+            ranked.append(((suspicion, *_place(kind, name, values)), values, difference))
+    of_trainers = [
+        values
+        for _, values, each in ranked
+        if each.kind is DifferenceKind.COMMIT and not each.is_suite
+    ]
+    return tuple(
+        difference
+        for _, values, difference in sorted(ranked, key=itemgetter(0))
+        # The trainer may run from the system files' checkout: it is shown once, as the trainer's.
+        if not (difference.is_suite and values in of_trainers)
+    )
 
 
 def _suspicion(
@@ -108,79 +135,100 @@ def _differ(one: str | None, other: str | None) -> bool:
     return None not in (one, other) and one != other
 
 
-def _place(kind: DifferenceKind, name: str, values: _Values) -> tuple[int, int]:
+def _place(kind: DifferenceKind, name: str, values: _Values) -> tuple[int, int, str]:
     """Rank a thing among equally suspicious ones: by kind, then by what it is."""
     if kind is DifferenceKind.SOFTWARE:
-        part = 2 if name in _FIRMWARE else 0 if _STACK.fullmatch(name.lower()) else 1
-        return _KINDS.index(kind), part
+        return _KINDS.index(kind), not _STACK.fullmatch(name.lower()), name
     if kind in _BY_HAND and len({*values} - {None, ABSENT}) >= _MIN_VALUES_SET_EACH_TIME:
-        return _KINDS.index(DifferenceKind.COMMIT), 2
-    return _KINDS.index(kind), 0
+        return _KINDS.index(DifferenceKind.COMMIT), 1, name
+    return _KINDS.index(kind), 0, "" if kind is DifferenceKind.COMMAND else name
 
 
-def _things(
-    known: Sequence[Fingerprint | None],
-) -> Iterator[tuple[DifferenceKind, str, _Values]]:
-    sides = [side or Fingerprint() for side in known]
-    launches = [side.launch for side in sides]
-    lines = dict(side_by_side([one.arguments if one else None for one in launches]))
-    variables = _by_name([one.environment if one else {} for one in launches])
-    options = [
-        {
-            "launcher": one.launcher,
-            **({"working directory": one.working_directory} if one.working_directory else {}),
-            **one.options,
-        }
-        if one
-        else {}
-        for one in launches
-    ]
-    for kind, things in zip(_BY_HAND, (lines, variables, _by_name(options)), strict=True):
-        for name, values in things.items():
-            # A known launch without a thing is known to lack it; an empty value is one.
-            told = zip(launches, values, strict=True)
-            yield kind, name, tuple(None if one is None else _set(value) for one, value in told)
-    shown = set()
-    commits = _by_name([side.commits for side in sides])
-    # The trainer may run from the system files' checkout: it is shown once, as the trainer's.
-    for name in sorted(commits, key=lambda one: one == SUITE):
-        if commits[name] not in shown:
-            yield DifferenceKind.COMMIT, name, commits[name]
-        shown.add(commits[name])
-    machines = [{k: v for k, v in side.machine.items() if k in MACHINE_FACTS} for side in sides]
-    for kind, facts in (
-        (DifferenceKind.SOFTWARE, [side.software for side in sides]),
-        (DifferenceKind.MACHINE, machines),
-    ):
-        for name, values in _by_name(facts).items():
-            yield kind, name, values
-    yield DifferenceKind.HOSTS, "hosts", tuple(_hosts([side.hosts for side in sides]))
+def _facts(side: Fingerprint) -> dict[_Thing, list[str]]:
+    """Return all that is known of a session, a list of values for each thing."""
+    settings: dict[DifferenceKind, Mapping[str, str]] = {
+        DifferenceKind.COMMIT: side.commits,
+        DifferenceKind.SOFTWARE: side.software,
+        DifferenceKind.MACHINE: {k: v for k, v in side.machine.items() if k in MACHINE_FACTS},
+    }
+    facts = {}
+    if (launch := side.launch) is not None:
+        for name, values in arguments_by_name(launch.arguments).items():
+            facts[DifferenceKind.COMMAND, name] = values
+        folder = {"working directory": launch.working_directory or ""}
+        options = {"launcher": launch.launcher, **launch.options}
+        settings[DifferenceKind.ENVIRONMENT] = launch.environment
+        settings[DifferenceKind.LAUNCH] = options | (folder if launch.working_directory else {})
+    if side.hosts:
+        facts[DifferenceKind.HOSTS, "hosts"] = sorted(side.hosts)
+    for kind, by_name in settings.items():
+        facts |= {(kind, name): [value or "''"] for name, value in by_name.items()}
+    return facts
 
 
-def _by_name(sides: Sequence[Mapping[str, str]]) -> dict[str, _Values]:
-    names = dict.fromkeys(name for side in sides for name in sorted(side))
-    return {name: tuple(side.get(name) for side in sides) for name in names}
+def _texts(sides: Sequence[list[str] | None]) -> _Values:
+    """Write the values of a thing on each side; of many, only those that not all sides have."""
+    known = [Counter(values) for values in sides if values is not None]
+    common: Counter[str] = Counter()
+    if len({value for values in known for value in values}) > _MAX_LISTED:
+        common = reduce(and_, known)
+    texts: list[str | None] = []
+    for values in sides:
+        own = [value for value in values or () if value not in common]
+        more = f"{common.total()} more" if common else ""
+        text = " and ".join(filter(None, (", ".join(own), more)))
+        texts.append(None if values is None else text)
+    return tuple(texts)
 
 
-def _set(value: str | None) -> str:
-    return ABSENT if value is None else value or "''"
+# ------------------------------------------------------------------------- command lines
+
+_OPTION: Final = re.compile(r"(--?[A-Za-z_][\w.:/-]*)(?:=(.*))?", re.DOTALL)
+_ASSIGNMENT: Final = re.compile(r"([+~]*[A-Za-z_][\w.@/-]*)=(.*)", re.DOTALL)
+_VARIABLE: Final = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
+_NO_VALUE: Final = re.compile(r"--|--?[A-Za-z_].*|[+~]*[a-z][\w.@/-]*=.*", re.DOTALL)
+_SHELLS: Final = ("sh", "bash", "dash", "zsh")
+_SCRIPT_FOLLOWS: Final = re.compile(r"-[a-z]*c")
 
 
-def _short(commit: str) -> str:
-    name, plus, changes = commit.partition("+")
-    return f"{name[:_SHORT_COMMIT]}{plus}{changes}"
+def arguments_by_name(line: Iterable[str]) -> dict[str, list[str]]:
+    """Return the values of each argument of a command line, positional ones last.
+
+    An option and its value are one, whether a blank or ``=`` stands between them; so are the name
+    and value of ``key=value``. What follows an option, and is none, is taken for its value.
+    Positional arguments are ``argument 2`` by their place behind the ``program``. A shell's script
+    is taken for its words.
+    """
+    options: dict[str, list[str]] = {}
+    positional: list[str] = []
+    words = _words(line)[::-1]
+    while words:
+        word = words.pop()
+        if option := _OPTION.fullmatch(word):
+            name, value = option.groups()
+            if value is None and words and not _NO_VALUE.fullmatch(words[-1]):
+                value = words.pop()
+            if variable := _VARIABLE.fullmatch(value or ""):  # of --env A=1 and the like
+                name, value = f"{name} {variable[1]}", variable[2]
+            options.setdefault(name, []).append(GIVEN if value is None else value)
+        elif setting := _ASSIGNMENT.fullmatch(word):
+            options.setdefault(setting[1], []).append(setting[2])
+        else:
+            positional.append(word)
+    names = (f"argument {number}" if number else "program" for number in range(len(positional)))
+    return options | {name: [word] for name, word in zip(names, positional, strict=True)}
 
 
-def _hosts(sides: Sequence[tuple[str, ...]]) -> Iterator[str | None]:
-    """List hosts in order; of many, only those that not all sides have."""
-    known = [set(hosts) for hosts in sides if hosts]
-    common = set.intersection(*known) if known else set()
-    many = len(set().union(*known)) > _MAX_HOSTS_NAMED
-    for hosts in sides:
-        own = sorted(set(hosts) - common if many else set(hosts), key=_by_number)
-        more = f"{len(common)} {'more' if own else 'hosts'}" if many and common else ""
-        yield " and ".join(filter(None, (", ".join(own), more))) if hosts else None
-
-
-def _by_number(host: str) -> list[tuple[str, int]]:
-    return [(text, int(digits or -1)) for text, digits in re.findall(r"(\D*)(\d*)", host)]
+def _words(line: Iterable[str]) -> list[str]:
+    words: list[str] = []
+    is_shell = False
+    for argument in line:
+        if is_shell and _SCRIPT_FOLLOWS.fullmatch(words[-1]):
+            try:
+                words += shlex.split(argument)
+            except ValueError:
+                words.append(argument)
+        else:
+            words.append(argument)
+        is_shell |= argument.rpartition("/")[2] in _SHELLS
+    return words
