@@ -342,7 +342,7 @@ def test_apprise_knows_the_addresses_of_the_documents(monkeypatch, address):
     [
         (f"nosuch://h/{SECRET}", "Apprise does not know address 1"),
         (f"json://{LOOPBACK}:1/{SECRET}", "a service could not be reached, or refused"),
-        (SECRET, "needs the name of a variable, or addresses of Apprise"),
+        (SECRET, "HOOK holds no addresses of Apprise"),
     ],
 )
 def test_a_fault_of_apprise_shows_no_address(
@@ -360,7 +360,8 @@ def test_a_fault_of_apprise_shows_no_address(
 
 def test_apprise_may_not_be_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "apprise", None)
-    [line] = sent(f"apprise=json://h/{SECRET}", notice_of(session_report(red())))
+    monkeypatch.setenv("HOOK", f"json://h/{SECRET}")
+    [line] = sent("apprise=HOOK", notice_of(session_report(red())))
     assert line.endswith(": Apprise is not installed: pip install 'pytest-dlperf[notify]'")
 
 
@@ -370,9 +371,9 @@ def test_apprise_may_not_be_installed(monkeypatch):
 def test_an_address_may_be_in_a_variable_or_a_file(web, tmp_path, monkeypatch):
     (tmp_path / "hook").write_text(f"{address(web)}\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    for text in ("json=HOOK", "json=@hook", f"json={address(web)}"):
+    for text in ("json=HOOK", "json=@hook"):
         assert sent(text, notice_of(session_report(red())))[0].startswith("notice sent"), text
-    assert len(web.asked) == 3
+    assert len(web.asked) == 2
 
 
 @pytest.mark.parametrize(
@@ -399,10 +400,7 @@ def test_what_is_missing_costs_the_notice_only(value, words, monkeypatch):
     ("text", "place", "words"),
     [
         ("json=NO_SUCH_HOOK", "DLPERF_NOTIFY", "the variable NO_SUCH_HOOK is not set; no notice"),
-        ("apprise=LOOSE", "--dlperf-notify", "needs the name of a variable, or addresses of"),
-        (f"json=https://h/{SECRET}", "--dlperf-notify", "name a variable that holds it, json="),
-        (f"apprise=tgram://{SECRET}/1", "--dlperf-notify", "is on the command line, where all"),
-        (f"json=https://h/{SECRET}", "DLPERF_NOTIFY", "stands in the variable itself, which"),
+        ("apprise=LOOSE", "--dlperf-notify", "LOOSE holds no addresses of"),
         ("gitlab=nightly github", "--dlperf-notify", ""),
     ],
 )
@@ -420,13 +418,10 @@ def test_what_would_cost_a_notice_is_known_at_the_start(text, place, words, monk
     [
         (f"slak=https://h/{SECRET}", "--dlperf-notify", "'slak'"),
         (f"https://hooks.example/{SECRET}?a=b", "--dlperf-notify", "apprise"),
-        ("json", "DLPERF_NOTIFY", "json=NAME_OF"),
-        ("apprise=nobody", "--dlperf-notify", "addresses of Apprise"),
-        (f"json=ftp://h/{SECRET}", "--dlperf-notify", "https://"),
-        (f"json=https://h/{SECRET}", "ini key dlperf_notify", "name a variable"),
-        (f"apprise=tgram://{SECRET}/1", "ini key dlperf_notify", "name a variable"),
-        ("json=$HOOK", "ini key dlperf_notify", "name a variable"),
-        ("json=$HOOK", "--dlperf-notify", "the name of a variable"),
+        ("json", "DLPERF_NOTIFY", "json=WEBHOOK"),
+        (f"apprise=tgram://{SECRET}/1", "--dlperf-notify", "name the variable"),
+        (f"json=https://h/{SECRET}", "ini key dlperf_notify", "name the variable"),
+        ("json=$HOOK", "DLPERF_NOTIFY", "name the variable"),
         ("github=a/b", "--dlperf-notify", "letters"),
     ],
 )
@@ -439,13 +434,12 @@ def test_a_mistake_is_told_before_anything_runs_without_its_secret(text, place, 
 
 
 def test_several_have_blanks_between_them():
-    text = "ping=A_HOOK  apprise+page=mailto://h json://h\ngithub json=@a file github=nightly"
+    text = "ping=A_HOOK  apprise+page=MAIL\ngithub json=@a file github=nightly"
     found = targets(OptionText(text, "DLPERF_NOTIFY", Path()))
     assert [(one.kind, one.value) for one in found] == [
-        ("ping", "A_HOOK"), ("apprise+page", "mailto://h json://h"), ("github", ""),
+        ("ping", "A_HOOK"), ("apprise+page", "MAIL"), ("github", ""),
         ("json", "@a file"), ("github", "nightly"),
     ]  # fmt: skip
-    assert "A_HOOK" not in repr(found)
 
 
 def test_a_payload_is_json_whatever_a_log_holds(web):

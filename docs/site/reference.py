@@ -89,8 +89,7 @@ def _escaped(text: str) -> str:
 def _options() -> str:
     rows = [
         (
-            _code(f"{option.flag} {option.metavar}" if option.metavar else option.flag),
-            _code(option.variable) if option.variable else "",
+            _code(f"{option.flag} {option.metavar}".strip()),
             option.meaning.replace("|", "/"),
         )
         for option in OPTIONS.values()
@@ -102,11 +101,11 @@ def _options() -> str:
                 "`pytest --help` lists them too. The plugin does nothing unless a test uses a case "
                 "or you give an option."
             ),
-            _table("Option", "Environment", "Meaning", rows=rows),
+            _table("Option", "Meaning", rows=rows),
             (
-                "All but `--dlperf-dry-run` and `--dlperf-reason` are also ini keys, as in "
-                "`dlperf_run_dir`. The command line wins over the environment, and the environment "
-                "over the ini file."
+                "All but `--dlperf-dry-run` and `--dlperf-reason` are also environment variables, "
+                "as in `DLPERF_RUN_DIR`, and ini keys, as in `dlperf_run_dir`. The command line "
+                "wins over the environment, and the environment over the ini file."
             ),
         )
     )

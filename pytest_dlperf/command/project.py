@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from msgspec import Struct
 
-from pytest_dlperf.config.option_reading import read_settings
-from pytest_dlperf.config.options import Settings
+from pytest_dlperf.config.options import Settings, read_settings
 from pytest_dlperf.config.systems import system_files
 from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.shipped import merged_formats

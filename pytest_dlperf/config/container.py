@@ -14,8 +14,7 @@ _MOUNT = r"^/[^:,]*(:/[^:,]*)?(:ro|:rw)?$"
 _MountText = Annotated[
     str,
     Meta(
-        pattern=_MOUNT,
-        title="SOURCE[:TARGET][:ro], absolute paths that hold neither ':' nor ','",
+        pattern=_MOUNT, title="SOURCE[:TARGET][:ro], absolute paths that hold neither ':' nor ','"
     ),
 ]
 

@@ -20,13 +20,7 @@ from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import Diagnostic, YamlError, YamlFile, read_text
 from pytest_dlperf.formats.declared import DeclaredMetric
 from pytest_dlperf.formats.facts import CASE_FACTS, declared_facts
-from pytest_dlperf.formats.log_format import (
-    NO_STEPS,
-    LogFormat,
-    Ranks,
-    WhichNode,
-    custom_format,
-)
+from pytest_dlperf.formats.log_format import NO_STEPS, LogFormat, Ranks, WhichNode, custom_format
 from pytest_dlperf.model.builtin import Needs
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import NO_WINDOW, Window

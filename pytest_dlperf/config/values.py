@@ -1,7 +1,4 @@
-"""Values of options, and what reads them from a command line, a variable or an ini file.
-
-Each reader raises a ``UsageError`` for a malformed text.
-"""
+"""Reads the texts of options. Each reader raises a ``UsageError`` for a malformed one."""
 
 from __future__ import annotations
 
@@ -40,7 +37,6 @@ class NotifyOn(StrEnum):
     """After which sessions a notice is sent."""
 
     FAILURE = "failure"
-    """After a red one."""
     CHANGE = "change"
     """Where something is newly red, newly green or worse than in the sessions before."""
     ALWAYS = "always"
@@ -63,7 +59,7 @@ class NamedLogs(NamedTuple):
 
     def path(self, text: str) -> Path:
         """Return one of the places as a path."""
-        return self.folder / os.path.expanduser(text)  # noqa: PTH111 - pathlib refuses unknown users
+        return _path(self.folder, text)
 
     def error(self, message: str) -> UsageError:
         """Make an error that names the option."""
@@ -81,26 +77,23 @@ class OptionText(NamedTuple):
     @property
     def path(self) -> Path:
         """The text as a path."""
-        return self.folder / os.path.expanduser(self.text)  # noqa: PTH111 - pathlib refuses unknown users
+        return _path(self.folder, self.text)
 
     def error(self, message: str) -> UsageError:
         """Make an error that names place and text."""
         return UsageError(f"{self.place}: {self.text!r} {message}")
 
 
-def as_written(option: OptionText) -> OptionText:
-    """Keep text and place: a list of hosts is read when a run is launched."""
-    return option
+def _path(folder: Path, text: str) -> Path:
+    return folder / os.path.expanduser(text)  # noqa: PTH111 - pathlib refuses unknown users
 
 
 def yes(option: OptionText) -> bool:
     """Read yes or no, in the usual words."""
     word = option.text.lower()
     if word not in _TRUE + _FALSE:
-        raise UsageError(
-            f"{option.place}={option.text!r} is neither yes nor no; use one of {', '.join(_TRUE)} "
-            f"or {', '.join(_FALSE)}"
-        )
+        words = f"one of {', '.join(_TRUE)} or {', '.join(_FALSE)}"
+        raise UsageError(f"{option.place}={option.text!r} is neither yes nor no; use {words}")
     return word in _TRUE
 
 
@@ -126,10 +119,8 @@ def member(choices: type[E], option: OptionText) -> E:
     if option.text not in words:
         from pytest_dlperf.files.mistakes import nearest
 
-        raise UsageError(
-            f"{option.place}: unknown value {option.text!r}{nearest(option.text, words)}; allowed: "
-            f"{', '.join(words)}"
-        )
+        allowed = f"{nearest(option.text, words)}; allowed: {', '.join(words)}"
+        raise UsageError(f"{option.place}: unknown value {option.text!r}{allowed}")
     return choices(option.text)
 
 
@@ -175,13 +166,8 @@ def log_source(option: OptionText) -> NamedLogs:
             "is not of the form SYSTEM[/OPTIONS]=DIR or CASE=FILE[,FILE], for instance "
             "paddle-resnet50/dali=logs/2026-11-20 or paddle-resnet50-fp32-b128-4n8g=slurm-4711.out"
         )
-    of, options, places = match.groups()
-    return NamedLogs(
-        of=of,
-        options=tuple(sorted(options.split("+"))) if options else None,
-        places=places,
-        folder=option.folder,
-    )
+    options = tuple(sorted(match[2].split("+"))) if match[2] else None
+    return NamedLogs(of=match[1], options=options, places=match[3], folder=option.folder)
 
 
 def folder(option: OptionText) -> Path:
@@ -201,32 +187,30 @@ def session_folder(option: OptionText) -> Path:
 
 def file_to_write(option: OptionText) -> Path:
     """Return a file for a report; refuse, before hours of training, one that cannot be written."""
-    wanted = _to_write(option)
-    if option.text.endswith(os.sep) or wanted.is_dir():
+    _check_writable(option)
+    if option.text.endswith(os.sep) or option.path.is_dir():
         raise option.error("is a folder; name a file")
-    if wanted.exists() and not wanted.is_file():
+    if option.path.exists() and not option.path.is_file():
         raise option.error("is not a regular file")
-    return wanted
+    return option.path
 
 
 def folder_to_write(option: OptionText) -> Path:
     """Return a folder for reports; it need not exist."""
-    wanted = _to_write(option)
-    if wanted.exists() and not wanted.is_dir():
+    _check_writable(option)
+    if option.path.exists() and not option.path.is_dir():
         raise option.error("is a file; name a folder")
-    return wanted
+    return option.path
 
 
 def history(option: OptionText) -> Path | None:
     """Return the file of the database; ``None`` where none is kept."""
     option = option._replace(text=option.text.strip())
-    if option.text.casefold() == NO_HISTORY:
-        return None
-    return file_to_write(option)
+    return None if option.text.casefold() == NO_HISTORY else file_to_write(option)
 
 
-def _to_write(option: OptionText) -> Path:
-    """Return a path that can be made: missing folders are made later."""
+def _check_writable(option: OptionText) -> None:
+    """Refuse a path that cannot be made: missing folders are made later."""
     try:
         parent = next(filter(Path.exists, option.path.parents))
         option.path.exists()
@@ -235,4 +219,3 @@ def _to_write(option: OptionText) -> Path:
         raise option.error(f"cannot be written: {why}") from error
     if not parent.is_dir():
         raise option.error(f"cannot be written: {parent} is not a folder")
-    return option.path

@@ -124,7 +124,7 @@ class Trials:
             f"--dlperf-run-dir={place / 'logs'}", "--dlperf-repeats=1", "--dlperf-control=never",
         ]  # fmt: skip
         for declared in options_reset():
-            words += ["-o", f"{declared.key}="] * declared.ini
+            words += ["-o", f"{declared.key}="] * (not declared.typed_only)
         reset = {declared.variable for declared in options_reset()}
         left_out = {*_OF_CI, *filter(None, reset)}
         environment = {k: v for k, v in os.environ.items() if k not in left_out}

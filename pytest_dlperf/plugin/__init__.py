@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_dlperf.config.option_reading import (
+from pytest_dlperf.config.options import (
     add_options,
     is_any_given,
     join_host_files,

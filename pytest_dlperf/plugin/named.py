@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_dlperf.config.option_reading import read_settings
-from pytest_dlperf.config.options import OPTIONS
+from pytest_dlperf.config.options import OPTIONS, read_settings
 from pytest_dlperf.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def may_have_suite(config: pytest.Config) -> bool:
 def systems_directories(config: pytest.Config) -> tuple[Path, ...]:
     """Return the folders of system files, even if other settings are wrong."""
     declared = OPTIONS["systems_directories"]
-    found: tuple[Path, ...] = declared.value(declared.texts(config, os.environ), config.rootpath)
+    found: tuple[Path, ...] = declared.value(declared.texts(config))
     return found
 
 

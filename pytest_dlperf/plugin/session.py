@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_dlperf.config.option_reading import is_any_given
-from pytest_dlperf.config.options import Settings
+from pytest_dlperf.config.options import Settings, is_any_given
 from pytest_dlperf.history.schema import fault_of
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.cases import (
