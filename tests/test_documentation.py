@@ -23,7 +23,6 @@ from pytest_dlperf.node.vendors import KINDS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-ARCHITECTURE = ROOT / "docs" / "architecture.md"
 ADDING = ROOT / "docs" / "adding-a-system.md"
 CLUSTERS = ROOT / "docs" / "clusters.md"
 LOGS = ROOT / "docs" / "logs.md"
@@ -186,10 +185,6 @@ def test_every_log_format_and_group_is_documented_and_none_else():
     assert words(LOGS, "<!-- names: log formats -->") == list(BUILTIN_FORMATS)
     groups = ["step", "epoch", "rank", *TIMING_GROUPS]
     assert words(LOGS, "<!-- names: groups -->") == groups
-    estimators = table(ARCHITECTURE, "There are two estimators")
-    assert {name for row in estimators for name in re.findall(r"`(\w+)`", row[0])} == set(
-        BUILTIN_FORMATS
-    )
 
 
 def test_settling_steps_are_documented():
