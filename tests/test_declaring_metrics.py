@@ -124,7 +124,7 @@ def test_a_metric_of_the_log_says_how_it_is_read_and_judged(tmp_path):
         (f"peak: {{{RECORD}, judged: false, tolerance_percent: 3}}", "peak", "'better'"),
         ("peak: {record: 'used (?P<value>[0-9.]+)', sanity: finite}", "peak", "takes no NaN"),
         (f"peak: {{{RECORD}, better: lower, unit: MB, printed_in: s}}", "peak", "'s' is worth"),
-        ("peak: {better: lower}", "peak", "give one of 'record', 'json' and 'csv'"),
+        ("peak: {better: lower}", "peak", "one of 'record', 'json' and 'csv'"),
         ("peak: {record: 'peak [0-9]+', better: lower}", "peak", "no group 'value'"),
         ("peak: {record: 'p (?P<val>[0-9]+)', better: lower}", "peak", "in place of (?P<val>"),
         ("peak: {record: '(?P<value>.)(?P<epoch>.)', better: lower}", "peak", "the group epoch"),

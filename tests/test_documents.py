@@ -28,7 +28,6 @@ SUM = JsonKeys(keys={"value": "bw"}, where={"op": "sum"})
         ('{"config": {"n": 3, ...}\n{"bw": 1}\n{"event": start, "n": 2}\n', ["1"]),
         # What came later is whole.
         ('{"bw": 1\n{"bw": 2}\n', ["2"]),
-        ('{"bw": 1, "bw": 1}', ["1"]),
     ],
 )
 def test_lines_that_are_no_documents_are_passed_over(text, values):
@@ -50,16 +49,6 @@ def test_a_last_document_that_is_cut_off_is_told(cut):
     values, [problem] = read(BW, f'{{"bw": 1}}\n{cut}')
     assert values == ["1"]
     assert "cut off" in problem
-
-
-def test_a_key_that_is_there_twice_with_two_values_is_told():
-    assert read(BW, '{"bw": 1, "bw": 2}') == ([], ["bw is there twice"])
-    _, [why] = read(BW, '{"bw": {"at": 1, "at": 2}}')
-    assert "there twice" in why
-    inner = JsonKeys(keys={"value": "run.bw"})
-    assert read(inner, '{"run": {"bw": 1}, "run": {"bw": 2}}\n{"run": {"bw": 3}}')[0] == ["3"]
-    # Another key's fault is none of this one.
-    assert read(BW, '{"n": 1, "n": 2, "bw": 3}') == (["3"], [])
 
 
 def test_a_document_that_is_looked_for_has_to_have_the_key():
@@ -84,8 +73,7 @@ def test_lines_that_are_no_rows_are_passed_over(text, values):
     assert read(TABLE, text) == (values, [])
 
 
-@pytest.mark.parametrize("row", ["16,sum,3,05\n", "16,sum,3.5,x\n", "16,su"])
-def test_a_row_of_too_many_cells_or_cut_off_is_told(row):
-    values, [problem] = read(TABLE, f"size,op,bw\n8,sum,1.5\n{row}")
+def test_a_row_that_is_cut_off_is_told():
+    values, [problem] = read(TABLE, "size,op,bw\n8,sum,1.5\n16,su")
     assert values == ["1.5"]
-    assert problem == f"a row has {row.count(',') + 1} cells, the line above it 3"
+    assert problem == "a row has 2 cells, the line above it 3"

@@ -91,7 +91,7 @@ def test_what_only_looks_like_it_is_taken(expression):
     ],
 )
 def test_the_text_that_every_match_has_is_found(expression, literal):
-    assert Expression(expression, {}, 0).literal.decode() == literal
+    assert Expression(expression).literal.decode() == literal
 
 
 @given(st.from_regex(r"(ab|a\.|\[x\]|y[ab]|[^]a]|\\|b?|c{2}|(d)e|f+| : ){1,6}", fullmatch=True))

@@ -187,7 +187,8 @@ def misread(line, declared, of):
         for span, number in trainer.numbers_on(line):
             is_right = number.is_read_rightly(log_format, Case.from_id(of))
             if re.sub(rb"\D", b"", line[slice(*span)]) == digits and not is_right:
-                return f"{number.meaning_in_words} (a log of {trainer.name}); take {number.remedy}"
+                said = number.meaning or number.declared
+                return f"{said} (a log of {trainer.name}); take {number.instead or number.declared}"
     return None
 
 
@@ -231,13 +232,13 @@ SEVERAL, ALONE = "f-m-bf16-b8-s128-2n2g", "f-m-bf16-b8-s128-1n1g"
             "modded-nanogpt",
             r"step:(?P<step>\d+)/.*train_time:(?P<milliseconds>[\d.]+)ms",
             {},
-            "the time since the start, in milliseconds",
+            "elapsed_milliseconds",
         ),
         (
             "PaddleNLP or PaddleFormers",
             r"global_step: (?P<step>\d+), interval_runtime: (?P<seconds>[\d.]+)",
             {},
-            "the time of all steps since the last line",
+            "covers: total_since_last",
         ),
     ],
 )
@@ -273,7 +274,7 @@ def test_a_number_options_for_its_key_is_known_as_well():
         for key, group in taken.items()
     ]
     assert reasons[0] is not None
-    assert "a mean since the start, with the warm-up" in reasons[0]
+    assert "covers: since_start" in reasons[0]
     assert reasons[1] is None
 
 

@@ -23,11 +23,7 @@ from pytest_dlperf.model.measurement import Estimator, Window
 
 SLOW = LogFormat(
     name="slow",
-    record=Expression(
-        r"^(?:\w+\s*)+: step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+)",
-        {"step": 1, "seconds": 2},
-        2,
-    ),
+    record=Expression(r"^(?:\w+\s*)+: step (?P<step>[0-9]+) took (?P<seconds>[0-9.]+)"),
     first_step=1,
     ranks=Ranks.ONE,
 )

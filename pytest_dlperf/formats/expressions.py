@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property, lru_cache
 from itertools import chain
 from typing import Final
 
 from msgspec import Struct
 
-_REPEATS: Final = frozenset("*+?{")
 _CHARACTER: Final = re.compile(r"[^.^$*+?{}\[\]()|\\]|\\[^a-zA-Z0-9]", re.DOTALL)
 _SEEN_LATE: Final = re.compile(r"\(\?[(aiLmsux-]")
 """Flags and conditions, with which no text is easily seen."""
@@ -44,11 +43,14 @@ class Expression(Struct, frozen=True, dict=True):
     """An expression over bytes that is matched on single lines; ``^`` and ``$`` are their ends."""
 
     pattern: str
-    groupindex: Mapping[str, int]
-    groups: int
 
     def __hash__(self) -> int:
         return hash(self.pattern)
+
+    @property
+    def groupindex(self) -> Mapping[str, int]:
+        """The number of each named group."""
+        return self._compiled.groupindex
 
     @cached_property
     def literal(self) -> bytes:
@@ -83,6 +85,20 @@ class Expression(Struct, frozen=True, dict=True):
             return self._behind_marks.finditer(text)
         return chain([first], found)
 
+    def may_take(self, group: str, text: bytes) -> bool:
+        """Say whether a named group can take a text, as far as it is seen without those around."""
+        begin = end = self.pattern.find(f"(?P<{group}>")
+        depth = 0
+        for token in TOKENS.finditer(self.pattern, begin):
+            depth += (token[0][0] == "(") - (token[0] == ")")
+            end = token.end()
+            if not depth:
+                break
+        try:
+            return re.fullmatch(self.pattern[begin:end].encode(), text) is not None
+        except re.error:
+            return True
+
 
 @lru_cache(maxsize=256)
 def compiled(expression: str) -> Expression:
@@ -101,7 +117,7 @@ def compiled(expression: str) -> Expression:
         ) from warning
     except (re.error, RecursionError, OverflowError, UnicodeEncodeError) as error:
         raise ValueError(f"{expression!r} is not a regular expression: {error}") from error
-    if _nests_repetitions(TOKENS.findall(expression)):
+    if _nests_repetitions(expression):
         raise ValueError(
             f"{expression!r} repeats a repetition, as in (a+)+, which may take for ever on a long "
             "line; write it without one of them, or with at most so many rounds, as in (a+){1,9}"
@@ -110,14 +126,14 @@ def compiled(expression: str) -> Expression:
         raise ValueError(
             f"{expression!r} matches the empty text; it must name some text of a record"
         )
-    return Expression(expression, pattern.groupindex, pattern.groups)
+    return Expression(expression)
 
 
-def _nests_repetitions(tokens: Sequence[str]) -> bool:
+def _nests_repetitions(expression: str) -> bool:
     """Say whether a group is repeated without bound that holds a repetition without bound."""
     holds = [False]
     closed = False
-    for part in tokens:
+    for part in TOKENS.findall(expression):
         if part == ")":
             closed = holds.pop()
             holds[-1] = holds[-1] or closed
@@ -149,24 +165,8 @@ def texts_of(expression: str) -> tuple[bytes, ...]:
             runs[-1] += part[-1]
             continue
         depth += (part[0] == "(") - (part == ")")
-        if part[0] in _REPEATS:
+        if part[0] in "*+?{":
             # Absent, or there any number of times: neither is part of a fixed text.
             runs[-1] = runs[-1][:-1]
         runs.append("")
     return tuple(run.encode() for run in runs)
-
-
-def may_be(expression: str, group: str, text: bytes) -> bool:
-    """Say whether a named group can take a text, as far as it is seen without those around it."""
-    begin = expression.find(f"(?P<{group}>")
-    depth = end = 0
-    for token in TOKENS.finditer(expression, begin):
-        depth += (token[0][0] == "(") - (token[0] == ")")
-        end = token.end()
-        if not depth:
-            break
-    try:
-        alone = re.compile(expression[begin:end].encode())
-    except re.error:
-        return True
-    return alone.fullmatch(text) is not None

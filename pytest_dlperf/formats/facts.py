@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final
@@ -30,29 +31,20 @@ CASE_FACTS: Final[Mapping[str, Callable[[Case], object]]] = MappingProxyType(
     }
 )
 """What a log can be held to, by name, and how a case says it."""
-
-
 PRECISION_NAMES: Final = MappingProxyType(
     {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 )
 """What PyTorch calls the precisions of cases."""
-_SPELLINGS: Final[Mapping[str, object]] = MappingProxyType(
+_SWITCHES: Final = MappingProxyType(
     {
-        "true": True,
-        "1": True,
-        "yes": True,
-        "on": True,
-        "false": False,
-        "0": False,
-        "no": False,
-        "off": False,
-        "none": False,
+        **dict.fromkeys(("true", "1", "yes", "on"), True),
+        **dict.fromkeys(("false", "0", "no", "off", "none"), False),
     }
 )
 """How logs say whether an option is there."""
 
 
-class Fact(Struct, frozen=True, dict=True):
+class Fact(Struct, frozen=True):
     """Something a log says about the run, which the case has declared.
 
     The pattern's only group is the value. ``name`` is how the log calls it. What the case does not
@@ -60,7 +52,7 @@ class Fact(Struct, frozen=True, dict=True):
     """
 
     name: str
-    pattern: str
+    expression: Expression
     declared: Callable[[Case], object]
     values: Mapping[str, object] = {}
     """What printed values mean to a case, where it has another word; one of several, in a set."""
@@ -69,24 +61,20 @@ class Fact(Struct, frozen=True, dict=True):
     replaces: str | None = None
     """The fact that does not count where this one stands."""
 
-    @cached_property
-    def expression(self) -> Expression:
-        """The pattern, which is compiled when a log is first searched."""
-        return Expression(self.pattern, {}, 1)
-
     def agrees(self, text: str, case: Case) -> bool:
         """Say whether a printed value is what the case says."""
         declared = self.declared(case)
         meant = self.values.get(text, text)
         if self.option is not None and meant is text:
-            meant = _SPELLINGS.get(text.casefold(), text)
+            meant = _SWITCHES.get(text.casefold(), text)
         if isinstance(meant, frozenset):
             return declared in meant
         if isinstance(meant, bool) or isinstance(declared, bool):
             return meant is declared
-        if isinstance(declared, int):
-            return _number(str(meant)) == declared
         word = str(meant).casefold().removeprefix("torch.")
+        if isinstance(declared, int):
+            number = word.replace(",", "")
+            return re.fullmatch(rf"0*{declared}(?:\.0*)?", number) is not None
         return str(declared).casefold() in (word, PRECISION_NAMES.get(word))
 
     def value_in(self, case: Case) -> str:
@@ -95,13 +83,6 @@ class Fact(Struct, frozen=True, dict=True):
         if self.option is None:
             return str(declared)
         return f"{'the' if declared else 'no'} option {self.option}"
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return None
 
 
 def declared_facts(facts: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Fact, ...]:
@@ -117,36 +98,37 @@ def declared_facts(facts: Mapping[str, Any], options: Mapping[str, Any]) -> tupl
     """
     return (
         *(
-            _declared(name, said, CASE_FACTS.get(name) or partial(_axis, name))
+            _declared(name, said, CASE_FACTS.get(name) or _axis(name))
             for name, said in facts.items()
         ),
-        *(
-            _declared(option, said, partial(has_option, option), option=option)
-            for option, said in options.items()
-        ),
+        *(option_fact(name, said, name) for name, said in options.items()),
     )
 
 
+def option_fact(name: str, said: Any, option: str) -> Fact:
+    """Make a fact of whether a case has an option."""
+    return _declared(name, said, partial(_has_option, option), option)
+
+
 def _declared(
-    name: str, said: str | Mapping[str, Any], of_case: Callable[[Case], object], **more: Any
+    name: str, said: Any, of_case: Callable[[Case], object], option: str | None = None
 ) -> Fact:
     expression, values = (said, {}) if isinstance(said, str) else (said["record"], said["values"])
-    pattern = compiled(expression)
-    if pattern.groups != 1:
+    groups = re.compile(compiled(expression).pattern).groups
+    if groups != 1:
         raise ValueError(
-            f"{expression!r} needs one group, around the value of {name}, and has {pattern.groups}"
+            f"{expression!r} needs one group, around the value of {name}, and has {groups}"
         )
     meanings = {
         printed: meant if isinstance(meant, (str, bool)) else frozenset(meant)
         for printed, meant in values.items()
     }
-    return Fact(name=name, pattern=expression, declared=of_case, values=meanings, **more)
+    return Fact(name, compiled(expression), of_case, meanings, option)
 
 
-def _axis(name: str, case: Case) -> str | None:
-    return case.free_axes.get(name)
+def _axis(name: str) -> Callable[[Case], object]:
+    return lambda case: case.free_axes.get(name)
 
 
-def has_option(option: str, case: Case) -> bool:
-    """Say whether a case has an option."""
+def _has_option(option: str, case: Case) -> bool:
     return option in case.options

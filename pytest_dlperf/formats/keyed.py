@@ -1,9 +1,8 @@
 """Records that are read by key instead of by an expression: JSON objects, and rows of CSV.
 
 On the lines of a log, objects may be written as Python writes a dictionary, and stand behind other
-text. What a program has written as a whole may be documents of many lines: there, what is cut off,
-or there twice, is told, since the number before it may be an old one. Numbers are left as they are
-printed: a stamp keeps its digits.
+text. What a program has written as a whole may be documents of many lines: there, one that is cut
+off is told, since the number before it may be an old one. Numbers keep their digits.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from pytest_dlperf.formats.printed import printed_number
+from pytest_dlperf.formats.expressions import Expression, compiled
 
 ANY: Final = "*"
 """What ``where`` says of a key that only has to be there; in a path, each key or item in turn."""
@@ -26,15 +25,12 @@ BY_KEY: Final = "name"
 VALUE: Final = "value"
 
 _ABSENT: Final = object()
-_TWICE: Final = object()
-"""What stands where a path leads nowhere, and where a key is there twice with other values."""
 _LONGEST_LINE: Final = 64 * 1024
 _MAX_OBJECTS: Final = 100
 """How many begins of objects on a line are tried: each may go on to the line's end."""
 _MAX_DEPTH: Final = 50
 _DELIMITERS: Final = (",", ";", "\t")
 _NOTHING: Final = ("null", "None", "")
-_SHOWN: Final = 8
 _BYTE_ORDER_MARK: Final = "\xef\xbb\xbf"
 _BEGIN: Final = re.compile(rf"^(?:{_BYTE_ORDER_MARK})?(?P<document>[{{\[])", re.MULTILINE)
 _SURELY_JSON: Final = re.compile(r'\{\s*"|\[\s*[{\["]')
@@ -48,8 +44,6 @@ _PART: Final = re.compile(
 )
 """A part of a dictionary of Python. What is bare is a number, a word or the call of a type."""
 _LISTS: Final = str.maketrans("()", "[]")
-
-Path: TypeAlias = "tuple[str, ...]"
 
 
 class Match(Struct, frozen=True):
@@ -93,11 +87,6 @@ class Keyed(Struct, frozen=True, kw_only=True, dict=True):
         """The number of each group."""
         return {group: number for number, group in enumerate(self.keys, 1)}
 
-    @cached_property
-    def groups(self) -> int:
-        """How many groups there are."""
-        return len(self.keys)
-
     @property
     def pattern(self) -> str:
         """What is looked for, in words."""
@@ -112,10 +101,8 @@ class Keyed(Struct, frozen=True, kw_only=True, dict=True):
         found = [values[key] for key in self.keys.values()]
         return Match(self.groupindex, [_bytes(text) if text else None for text in found], begin)
 
-    @property
-    def _none(self) -> Match:
-        """Stand for a record that cannot be read."""
-        return Match(self.groupindex, [b""] * len(self.keys))
+    def _bad(self, offset: int, problem: str) -> FoundRecord:
+        return FoundRecord(Match(self.groupindex, [b""] * len(self.keys)), offset, problem)
 
 
 # ------------------------------------------------------------------------------------------- JSON
@@ -150,47 +137,40 @@ class JsonKeys(Keyed, frozen=True):
                     yield match
             begin = line.find("{", end)
 
-    @property
-    def _first(self) -> Path:
-        return next(_path(key) for group, key in self.keys.items() if group.startswith(VALUE))
-
     def find(self, text: bytes) -> Iterator[FoundRecord]:
-        """Find the values of all documents; where one is missing or no number is a problem.
-
-        In a path, ``*`` is each key or item in turn.
-        """
-        cut: FoundRecord | None = None
-        for document, offset, why in _documents(text):
-            if document is _ABSENT:
-                cut = FoundRecord(self._none, offset, why) if "is cut off" in why else cut
+        """Find the values of all documents; what is missing, no number or cut off is a problem."""
+        first = next(_path(key) for group, key in self.keys.items() if group.startswith(VALUE))
+        has_found, problem = False, "nothing there is JSON"
+        last, offset = None, 0
+        for last, offset, why in _documents(text):
+            problem = why
+            if last is _ABSENT:
                 continue
-            cut = None
-            said = {path: _text(_value_at(document, _path(path))) for path in self.where}
-            if all(_utf8(said[path]) == wanted for path, wanted in self.where.items()):
-                first = self._first
-                found = [self._record(document, wild, offset) for wild in _wild(document, first)]
-                if self.where and not found:
-                    found = [FoundRecord(self._none, offset, _missing(document, first))]
-                yield from found
-        if cut is not None:
-            yield cut
+            problem = _missing(last, first)
+            said = {path: _text(_value_at(last, _path(path))) for path in self.where}
+            if any(_utf8(said[path]) != wanted for path, wanted in self.where.items()):
+                continue
+            found = [self._record(last, wild, offset) for wild in _wild(last, first)]
+            if self.where and not found:
+                found = [self._bad(offset, problem)]
+            has_found = has_found or bool(found)
+            yield from found
+        if not has_found or (last is _ABSENT and "cut off" in problem):
+            yield self._bad(offset, problem)
 
-    def why_nothing(self, text: bytes) -> str:
-        """Say what is there instead, where nothing was found."""
-        why = "nothing there is JSON"
-        for document, _, problem in _documents(text):
-            if document is not _ABSENT:
-                return _missing(document, self._first)
-            why = problem
-        return why
-
-    def _record(self, document: Any, wild: Path, offset: int) -> FoundRecord:
+    def _record(self, document: Any, wild: Sequence[str], offset: int) -> FoundRecord:
         problem, texts = None, []
         for group, key in self.keys.items():
-            path = _filled(_path(key), wild)
+            left = iter(wild)
+            path = tuple(next(left, ANY) if part == ANY else part for part in _path(key))
             found = ".".join(wild) if group == BY_KEY and ANY in key else _value_at(document, path)
             if not (_text(found) if not group.startswith(VALUE) else isinstance(found, _Number)):
-                problem = problem or f"{'.'.join(path)} is {_shown(found)}"
+                said = (
+                    "not there"
+                    if found is _ABSENT
+                    else f"{json.dumps(found)[:60]}, which is not a number"
+                )
+                problem = problem or f"{'.'.join(path)} is {said}"
             texts.append(_bytes(_text(found)))
         return FoundRecord(Match(self.groupindex, texts), offset, problem)
 
@@ -201,20 +181,8 @@ class _Number(str):
     __slots__ = ()
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its keys; one that is there twice has no value unless both are equal."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        found[key] = _TWICE if key in found and found[key] != value else value
-    return found
-
-
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_object,
-    parse_float=_Number,
-    parse_int=_Number,
-    parse_constant=_Number,
-    strict=False,
+    parse_float=_Number, parse_int=_Number, parse_constant=_Number, strict=False
 )
 
 
@@ -247,36 +215,27 @@ def _documents(text: bytes) -> Iterator[tuple[Any, int, str]]:
     A document begins where a line does and may go over many; lines beside it are passed over.
     """
     decoded, position = text.decode("latin-1"), 0
+    end = len(decoded.rstrip())
     while (begun := _BEGIN.search(decoded, position)) is not None:
         begin, position = begun.start("document"), begun.end()
-        document, why = _ABSENT, ""
+        document, why = _ABSENT, "the JSON there is nested too deeply"
         try:
             document, position = _DECODER.raw_decode(decoded, begin)
         except json.JSONDecodeError as error:
-            why = _why_unread(decoded, begin, error)
+            is_at_end = error.pos >= end or error.msg.startswith("Unterminated string")
+            is_cut = is_at_end and _SURELY_JSON.match(decoded, begin) is not None
+            what = "is cut off" if is_cut else "does not parse"
+            why = f"the JSON there {what}: {error.msg} (line {error.lineno})"
         except RecursionError:
-            why = "the JSON there is nested too deeply"
+            pass
         yield document, begin, why
 
 
-def _why_unread(text: str, begin: int, error: json.JSONDecodeError) -> str:
-    """Tell a document that ends too soon, with its line or the text, from a line of another kind.
-
-    A text in quotes without an end goes on to that of its line.
-    """
-    end = text.find("\n", begin) if "\n" in text[begin:] else len(text)
-    between = text[end : error.pos].strip() if error.pos >= end else text[error.pos :].strip()
-    is_at_end = not between or error.msg.startswith("Unterminated string")
-    is_cut = is_at_end and _SURELY_JSON.match(text, begin) is not None
-    what = "is cut off" if is_cut else "does not parse"
-    return f"the JSON there {what}: {error.msg} (line {error.lineno})"
+def _path(key: str) -> Sequence[str]:
+    return key.encode().decode("latin-1").split(".")
 
 
-def _path(key: str) -> Path:
-    return tuple(key.encode().decode("latin-1").split("."))
-
-
-def _value_at(document: Any, path: Path) -> Any:
+def _value_at(document: Any, path: Sequence[str]) -> Any:
     """Return the value at a path of a document, or that there is none."""
     while path:
         document, used = _child_of(document, path)
@@ -284,7 +243,7 @@ def _value_at(document: Any, path: Path) -> Any:
     return document
 
 
-def _child_of(place: Any, path: Path) -> tuple[Any, int]:
+def _child_of(place: Any, path: Sequence[str]) -> tuple[Any, int]:
     """Follow the first key of a path, or several that are one with dots; say how many."""
     if isinstance(place, dict):
         for used in range(1, len(path) + 1):
@@ -295,7 +254,7 @@ def _child_of(place: Any, path: Path) -> tuple[Any, int]:
     return _ABSENT, 1
 
 
-def _wild(document: Any, path: Path) -> Iterator[Path]:
+def _wild(document: Any, path: Sequence[str]) -> Iterator[Sequence[str]]:
     """Find what each ``*`` of a path stands for; nothing where what is before it is missing."""
     if ANY not in path:
         if _value_at(document, path) is not _ABSENT:
@@ -309,9 +268,17 @@ def _wild(document: Any, path: Path) -> Iterator[Path]:
         yield from ((key, *more) for more in inner)
 
 
-def _filled(path: Path, wild: Path) -> Path:
-    left = iter(wild)
-    return tuple(next(left, ANY) if key == ANY else key for key in path)
+def _missing(document: Any, path: Sequence[str]) -> str:
+    """Say which part of a path is missing, and what is there instead."""
+    at = 0
+    while at < len(path):
+        inner, used = _child_of(document, path[at:])
+        if path[at] == ANY or inner is _ABSENT:
+            is_object = isinstance(document, dict)
+            has = ", ".join([*map(str, document)][:8]) if is_object else type(document).__name__
+            return f"{'.'.join(path[:at]) or 'the document'} has no {path[at]!r}, but {has}"
+        document, at = inner, at + used
+    return "what 'where' says is not there"
 
 
 def _text(value: Any) -> str:
@@ -327,26 +294,6 @@ def _utf8(text: str) -> str:
 
 def _bytes(text: str) -> bytes:
     return text.encode("latin-1", errors="replace")
-
-
-def _shown(value: Any) -> str:
-    if value in (_ABSENT, _TWICE):
-        return "not there" if value is _ABSENT else "there twice"
-    text = json.dumps(value, default=lambda _: "there twice")
-    return f"{text[:60]}, which is not a number"
-
-
-def _missing(document: Any, path: Path) -> str:
-    place, number = document, 0
-    while number < len(path):
-        inner, used = _child_of(place, path[number:])
-        if path[number] == ANY or inner is _ABSENT:
-            has = ", ".join(list(map(str, place))[:_SHOWN]) if isinstance(place, dict) else ""
-            has = has or f"a {type(place).__name__}"
-            before = ".".join(path[:number]) or "the document"
-            return f"{before} has no {path[number]!r}, but {has}"
-        place, number = inner, number + used
-    return "what 'where' says is not there"
 
 
 # -------------------------------------------------------------------------------------------- CSV
@@ -395,9 +342,8 @@ class CsvKeys(Keyed, frozen=True):
         return match if step is not None and step.replace(b".", b"").isdigit() else None
 
     def find(self, text: bytes) -> Iterator[FoundRecord]:
-        """Find the rows; one without a value, or with too many or few cells, has a problem."""
-        header: Header | None = None
-        end = 0
+        """Find the rows; one without a value, or that is cut off, has a problem."""
+        header, has_found, end = None, False, 0
         mark = _bytes(_BYTE_ORDER_MARK)
         for line in text.replace(mark, b" " * len(mark)).splitlines(keepends=True):
             begin, end = end, end + len(line)
@@ -405,31 +351,16 @@ class CsvKeys(Keyed, frozen=True):
             if (named := self.header(bare)) is not None:
                 header = named
             elif header is not None and (match := self.row(bare, header)) is not None:
+                has_found = True
                 empty = [key for group, key in self.keys.items() if match[group] is None]
                 yield FoundRecord(match, begin, f"{empty[0]!r} is empty" if empty else None)
-            elif header is not None:
-                problem = self._why_no_row(header, bare, has_end=bare != line)
-                if problem is not None:
-                    yield FoundRecord(self._none, begin, problem)
-
-    def _why_no_row(self, header: Header, line: bytes, *, has_end: bool) -> str | None:
-        """Say what is wrong with a row of too many or few cells; nothing of another line."""
-        columns, cells = header.columns, _cells(line, header.delimiter)
-        if len(cells) > len(columns):
-            keys = [key for group, key in self.keys.items() if group.startswith(VALUE)]
-            try:
-                for key in keys:
-                    printed_number(_bytes(cells[columns.index(key)]))
-            except ValueError:
-                return None
-        elif has_end or not 1 < len(cells) < len(columns):
-            return None
-        return f"a row has {len(cells)} cells, the line above it {len(columns)}"
-
-    def why_nothing(self, text: bytes) -> str:
-        """Say what is there instead, where nothing was found."""
-        del text
-        return f"no line names the columns {', '.join((*self.keys.values(), *self.where))}"
+            elif header is not None and bare == line:
+                cells, columns = len(_cells(line, header.delimiter)), len(header.columns)
+                if 1 < cells < columns:
+                    yield self._bad(begin, f"a row has {cells} cells, the line above it {columns}")
+        if not has_found:
+            wanted = ", ".join((*self.keys.values(), *self.where))
+            yield self._bad(0, f"no line names the columns {wanted}")
 
 
 def _cells(text: bytes, delimiter: str) -> list[str]:
@@ -441,3 +372,29 @@ def _cells(text: bytes, delimiter: str) -> list[str]:
         return [cell.strip() for cell in next(rows, [])]
     except csv.Error:
         return []
+
+
+# ------------------------------------------------------------------------------------ all records
+
+
+AnyRecord: TypeAlias = Expression | JsonKeys | CsvKeys
+
+
+def declared_record(
+    record: str | None,
+    json: Mapping[str, str] | None,
+    csv: Mapping[str, str] | None,
+    where: Mapping[str, str],
+) -> AnyRecord:
+    """Make a record of what a system file declares; ``ValueError`` if that cannot be used."""
+    if [record, json, csv].count(None) != 2:  # noqa: PLR2004 - one of three
+        raise ValueError("a record is one of 'record', 'json' and 'csv'")
+    if record is not None:
+        if where:
+            raise ValueError("'where' is of 'json' and 'csv'; write the text into the expression")
+        return compiled(record)
+    if json is None:
+        return CsvKeys(keys=dict(csv or {}), where=dict(where))
+    names = {group for group in json if VALUE not in group} - {"step", "rank", "unit"}
+    is_wild = any(VALUE in group and ANY in path.split(".") for group, path in json.items())
+    return JsonKeys(keys={**json, BY_KEY: ANY} if is_wild and not names else json, where=where)

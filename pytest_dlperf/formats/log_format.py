@@ -9,17 +9,18 @@ Expressions are matched on single lines. One with a fixed text keeps the scan of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, StrEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from pytest_dlperf.formats.expressions import Expression, compiled
+from pytest_dlperf.formats.expressions import Expression
 from pytest_dlperf.formats.facts import Fact, declared_facts
-from pytest_dlperf.formats.keyed import CsvKeys, JsonKeys
+from pytest_dlperf.formats.keyed import AnyRecord, declared_record
 from pytest_dlperf.formats.printed import BrokenContractError, amount, shown
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import TIMING_GROUPS, Covers, RateScope, StepsIn, TimeKind, Timing
@@ -106,30 +107,24 @@ class Published(Struct, frozen=True, kw_only=True):
     record: Expression | None = None
 
 
-class LogFormat(Struct, frozen=True, kw_only=True):
+class LogFormat(Struct, frozen=True, kw_only=True, dict=True):
     """How a trainer's log shows its steps.
 
     ``record`` has the named group ``step``, may have ``epoch`` and ``rank``, and one group named
     by a ``Timing``; without one, what counts is when the supervisor had the record. With
     ``epoch_length`` it says how many steps an epoch has.
-
-    ``first_step`` is the number that the first step is printed with. ``None`` leaves it to the
-    log: 0 when its first record has step 0, else 1.
-
-    ``settling_steps`` shift the window of ``steady``: so many steps are left out before the
-    warm-up begins, as the original benchmark did.
-
-    ``facts`` count wherever they stand.
     """
 
     name: str
-    record: Expression | JsonKeys | CsvKeys
-    first_step: int | None
-    ranks: Ranks
+    record: AnyRecord
+    first_step: int | None = None
+    """The number of the first step; ``None``: 0 where the log's first record has step 0, else 1."""
+    ranks: Ranks = Ranks.ONE
     rate_scope: RateScope = RateScope.GLOBAL
     covers: Covers | None = None
     """What a duration or speed is of; by default, of the last step, or since the last record."""
     settling_steps: int = 0
+    """Steps that are left out before the warm-up, as the original benchmark did."""
     step_every: int | None = None
     """How many steps a record stands for, where it has no number: records are counted."""
     steps_in: StepsIn = StepsIn.STEPS
@@ -140,62 +135,52 @@ class LogFormat(Struct, frozen=True, kw_only=True):
     even_epochs: bool = False
     """Whether all epochs of a run have as many steps."""
     facts: tuple[Fact, ...] = ()
+    """They count wherever they stand."""
     options: frozenset[str] = frozenset()
     """The options that cases of the system have: facts of others tell nothing of a case."""
     published: Published | None = None
-    timing: Timing = Timing.ARRIVAL
-    """Always taken from the groups of ``record``."""
 
     def __post_init__(self) -> None:
-        groups = {*self.record.groupindex}
-        unknown = groups - {"step", "epoch", "epoch_length", "rank", *TIMING_GROUPS}
-        if unknown:
-            raise ValueError(
-                f"log format {self.name!r}: unknown group {', '.join(sorted(unknown))} in the "
-                f"record's pattern; known are step, epoch, rank, {_TIMING_NAMES}"
-            )
-        self._check_steps(groups)
-        found = [timing for timing in Timing if timing.value in groups]
-        if len(found) > 1:
-            has = " and ".join(timing.value for timing in found)
-            raise ValueError(
-                f"log format {self.name!r}: the record's pattern needs one group out of "
-                f"{_TIMING_NAMES}, and has {has}"
-            )
-        timing = found[0] if found else Timing.ARRIVAL
-        force_setattr(self, "timing", timing)
+        if (problem := self._problem({*self.record.groupindex})) is not None:
+            raise ValueError(f"log format {self.name!r}: {problem}")
         if self.covers is None:
-            covers = Covers.SINCE_LAST if timing.kind is TimeKind.RATE else Covers.LAST_STEP
-            force_setattr(self, "covers", covers)
+            is_rate = self.timing.kind is TimeKind.RATE
+            force_setattr(self, "covers", Covers.SINCE_LAST if is_rate else Covers.LAST_STEP)
 
-        if self.covers is Covers.TOTAL_SINCE_LAST and timing.kind is not TimeKind.DURATION:
-            raise ValueError(
-                f"log format {self.name!r}: 'covers: total_since_last' is of durations, such as "
-                f"seconds; {timing.value} has no total"
-            )
-        if self.covers is Covers.SINCE_START and not self.has_one_order:
-            raise ValueError(
-                f"log format {self.name!r}: means since the start can only be told apart of one "
-                "process, or with a group 'rank'"
-            )
+    def _problem(self, groups: set[str]) -> str | None:
+        timings = [name for name in TIMING_GROUPS if name in groups]
+        kind = self.timing.kind
+        of_steps = kind is not TimeKind.MOMENT
+        problems = {
+            f"unknown group {', '.join(sorted(groups - _GROUPS))} in the record's pattern; known "
+            f"are step, epoch, rank, {_TIMING_NAMES}": groups > groups & _GROUPS,
+            "the record's pattern has no group 'step'; write (?P<step>[0-9]+) where the step's "
+            "number stands, or 'step: count' if there is none": (
+                self.step_every is None and "step" not in groups
+            ),
+            "records are counted only without step, epoch and rank": (
+                self.step_every is not None and groups & {"step", "epoch", "rank"}
+            ),
+            "records of several ranks are counted only where they print durations or speeds": (
+                self.step_every is not None and self.ranks is not Ranks.ONE and not of_steps
+            ),
+            f"the record's pattern needs one group out of {_TIMING_NAMES}, and has "
+            f"{' and '.join(timings)}": len(timings) > 1,
+            "'covers: total_since_last' is of durations, such as seconds; "
+            f"{self.timing.value} has no total": (
+                self.covers is Covers.TOTAL_SINCE_LAST and kind is not TimeKind.DURATION
+            ),
+            "means since the start can only be told apart of one process, or with a group 'rank'": (
+                self.covers is Covers.SINCE_START and not self.has_one_order
+            ),
+        }
+        return next((problem for problem, is_so in problems.items() if is_so), None)
 
-    def _check_steps(self, groups: set[str]) -> None:
-        if self.step_every is None:
-            if "step" not in groups:
-                raise ValueError(
-                    f"log format {self.name!r}: the record's pattern has no group 'step'; write "
-                    "(?P<step>[0-9]+) where the step's number stands, or 'step: count' if there "
-                    "is none"
-                )
-        elif groups & {"step", "epoch", "rank"}:
-            raise ValueError(
-                f"log format {self.name!r}: records are counted only without step, epoch and rank"
-            )
-        elif self.ranks is not Ranks.ONE and not groups & _OF_STEPS:
-            raise ValueError(
-                f"log format {self.name!r}: records of several ranks are counted only where they "
-                "print durations or speeds"
-            )
+    @cached_property
+    def timing(self) -> Timing:
+        """The time on a record, by the group that the record has."""
+        groups = self.record.groupindex
+        return next((each for each in Timing if each.value in groups), Timing.ARRIVAL)
 
     def of(self, case: Case) -> LogFormat:
         """Return the format as it is of a case."""
@@ -237,109 +222,70 @@ class LogFormat(Struct, frozen=True, kw_only=True):
 
 
 _TIMING_NAMES: Final = ", ".join(TIMING_GROUPS)
-_OF_STEPS: Final = {each.value for each in Timing if each.kind is not TimeKind.MOMENT}
+_GROUPS: Final = {"step", "epoch", "epoch_length", "rank", *TIMING_GROUPS}
+_WORDS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "steps_in": StepsIn,
+    "ranks": Ranks,
+    "rate_scope": RateScope,
+    "covers": Covers,
+}
 
 
-def custom_format(  # noqa: PLR0913 - a format has so many sides; all are given by name
+def custom_format(  # noqa: PLR0913 - as a system file says it, by name
     name: str,
     *,
     record: str | None = None,
     json: Mapping[str, str] | None = None,
     csv: Mapping[str, str] | None = None,
     where: Mapping[str, str] = MappingProxyType({}),
-    first_step: int | None = None,
-    step_every: int | None = None,
-    steps_in: str = "steps",
-    ranks: str = "one",
-    rate_scope: str = "global",
-    covers: str | None = None,
     facts: Mapping[str, Any] = MappingProxyType({}),
     options: Mapping[str, Any] = MappingProxyType({}),
+    **more: Any,
 ) -> LogFormat:
     """Make a format of what a record looks like, as a system file declares it.
 
     A record is one of three. ``record`` is an expression, which is matched within single lines that
-    have ended, with the groups ``step``, optionally ``epoch`` and ``rank``, and one named by a
-    ``Timing``. ``json`` and ``csv`` are the keys of the same, by group, and ``where`` what the
-    values of others have to be.
-
-    ``first_step`` needs to be given for runs that resume in the middle. With ``step_every`` records
-    are counted, as one of so many steps each. ``steps_in``, ``ranks``, ``rate_scope`` and
-    ``covers`` are values of ``StepsIn``, ``Ranks``, ``RateScope`` and ``Covers``. ``facts`` and
-    ``options`` are what ``declared_facts`` takes.
+    have ended; ``json`` and ``csv`` are the keys of the same, by group, and ``where`` what the
+    values of others have to be. ``facts`` and ``options`` are what ``declared_facts`` takes, and
+    ``more`` are other fields of a ``LogFormat``, words as in a system file.
 
     Raises:
         ValueError: The expression or another value cannot be used; the message says why.
     """
+    given = ((key, one) for key, one in more.items() if one is not None)
+    said = {key: _WORDS[key](one) if key in _WORDS else one for key, one in given}
     try:
-        pattern = _record(record, json, csv, where)
-        declared = declared_facts(facts, options)
+        found = declared_record(record, json, csv, where)
+        said["facts"] = declared_facts(facts, options)
     except ValueError as error:
         raise ValueError(f"log format {name!r}: {error}") from error
-    return LogFormat(
-        name=name,
-        record=pattern,
-        first_step=first_step,
-        step_every=step_every,
-        steps_in=StepsIn(steps_in),
-        ranks=Ranks(ranks),
-        rate_scope=RateScope(rate_scope),
-        covers=None if covers is None else Covers(covers),
-        facts=declared,
-    )
+    return LogFormat(name=name, record=found, **said)
 
 
-def _record(
-    record: str | None,
-    json: Mapping[str, str] | None,
-    csv: Mapping[str, str] | None,
-    where: Mapping[str, str],
-) -> Expression | JsonKeys | CsvKeys:
-    if [record, json, csv].count(None) != 2:  # noqa: PLR2004 - one of three
-        raise ValueError("a record is one of 'record', 'json' and 'csv'")
-    if record is not None:
-        if where:
-            raise ValueError("'where' is of 'json' and 'csv'; write the text into the expression")
-        return compiled(record)
-    if json is not None:
-        return JsonKeys(keys=dict(json), where=dict(where))
-    return CsvKeys(keys=dict(csv or {}), where=dict(where))
-
-
-NO_STEPS: Final = LogFormat(
-    name="none",
-    record=compiled("(?!)(?P<step>)(?P<seconds>)"),
-    first_step=None,
-    ranks=Ranks.ONE,
-)
+NO_STEPS: Final = LogFormat(name="none", record=Expression("(?!)(?P<step>)(?P<seconds>)"))
 """That of a program without steps: nothing is a record."""
 
 
 def step_seconds(log_format: LogFormat, text: bytes, offset: int, case: Case) -> float:
     """Read what a step took, in seconds: the duration of one, or by a speed."""
     timing = log_format.timing
-    if timing.kind is TimeKind.RATE:
-        return case.global_batch / _samples_per_second(log_format, text, offset, case)
-    if b"," in text and timing is not Timing.MILLISECONDS:
-        raise BrokenContractError(
-            f"the step's time is {shown(text)}, in which the comma may stand for a point or for "
-            "thousands; print a point",
-            offset=offset,
-        )
-    seconds = amount(text, what="the step's time", offset=offset)
-    return seconds / 1000 if timing is Timing.MILLISECONDS else seconds
-
-
-def _samples_per_second(log_format: LogFormat, text: bytes, offset: int, case: Case) -> float:
-    """Read a speed, in samples per second over all devices."""
+    if timing.kind is not TimeKind.RATE:
+        if b"," in text and timing is not Timing.MILLISECONDS:
+            raise BrokenContractError(
+                f"the step's time is {shown(text)}, in which the comma may stand for a point or "
+                "for thousands; print a point",
+                offset=offset,
+            )
+        seconds = amount(text, what="the step's time", offset=offset)
+        return seconds / 1000 if timing is Timing.MILLISECONDS else seconds
     rate = amount(text, what="the printed speed", offset=offset)
-    if log_format.timing is Timing.STEPS_PER_SECOND:
-        return rate * case.global_batch
-    if log_format.timing is Timing.TOKENS_PER_SECOND:
+    if timing is Timing.STEPS_PER_SECOND:
+        return 1 / rate
+    if timing is Timing.TOKENS_PER_SECOND:
         if case.sequence_length is None:
             raise BrokenContractError(
                 f"the log prints tokens per second, and the case {case.id} has no sequence_length",
                 offset=offset,
             )
         rate /= case.sequence_length
-    return rate * case.rates_per_run(log_format.rate_scope)
+    return case.global_batch / (rate * case.rates_per_run(log_format.rate_scope))

@@ -29,26 +29,6 @@ _PLACEHOLDERS: Final = MappingProxyType(
     }
 )
 """What stands for an expression in the patterns of trainers."""
-_OF_SEVERAL: Final[Mapping[Covers | None, str]] = MappingProxyType(
-    {
-        Covers.SINCE_START: "a mean since the start, with the warm-up",
-        Covers.TOTAL_SINCE_LAST: "the time of all steps since the last line",
-    }
-)
-_MEANINGS: Final = MappingProxyType(
-    {
-        Timing.ELAPSED_SECONDS: "the time since the start",
-        Timing.ELAPSED_MILLISECONDS: "the time since the start, in milliseconds",
-    }
-)
-_OF: Final = MappingProxyType(
-    {
-        RateScope.GLOBAL: "all devices",
-        RateScope.NODE: "one process",
-        RateScope.RANK: "one rank",
-        RateScope.DEVICE: "one device",
-    }
-)
 
 
 class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,37 +47,20 @@ class Number(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to take, so that the time of a step is right."""
 
     @property
-    def meaning_in_words(self) -> str:
-        """What it is, in words."""
-        if self.meaning:
-            return self.meaning
-        if self.covers in _OF_SEVERAL:
-            return _OF_SEVERAL[self.covers]
-        group = self.groups[0]
-        of = f" of {_OF[self.rate_scopes[0]]}" if self.rate_scopes else ""
-        return _MEANINGS.get(group, group.value.replace("_", " ")) + of
-
-    @property
-    def remedy(self) -> str:
-        """What to take, in words."""
-        if self.instead:
-            return self.instead
-        if self.covers is Covers.SINCE_START:
-            return "'covers: since_start': two of them are differenced then"
-        scope = f" with 'rate_scope: {self.rate_scopes[0].value}'" if self.rate_scopes else ""
-        return f"the group {self.groups[0].value}{scope}"
+    def declared(self) -> str:
+        """How a system file declares it."""
+        scope = f", rate_scope: {self.rate_scopes[0].value}" if self.rate_scopes else ""
+        covers = f", covers: {self.covers.value}" if self.covers is not None else ""
+        return f"{self.groups[0].value}{scope}{covers}"
 
     def is_read_rightly(self, log_format: LogFormat, case: Case | None) -> bool:
         """Say whether a format that takes it for time declares what it is, of a case if known."""
-        parts: object = log_format.rate_scope
-        of_scopes: tuple[object, ...] = self.rate_scopes
-        if case is not None:
-            parts = case.rates_per_run(log_format.rate_scope)
-            of_scopes = tuple(map(case.rates_per_run, self.rate_scopes))
+        scope, scopes = log_format.rate_scope, {*self.rate_scopes}
+        of = {case.rates_per_run(each) for each in scopes} if case is not None else set[int]()
         return (
             log_format.timing in self.groups
             and self.covers in {None, log_format.covers}
-            and (not of_scopes or parts in of_scopes)
+            and (not scopes or scope in scopes or bool(case and case.rates_per_run(scope) in of))
         )
 
 

@@ -13,16 +13,13 @@ _CLOCK: Final = re.compile(
     rb"(?P<minutes>[0-9]{1,2}):(?P<seconds>[0-9]{2}(?:\.[0-9]{0,9})?)"
 )
 _DECIMAL: Final = re.compile(rb"(?P<whole>[0-9]{1,15})(?:\.(?P<part>[0-9]{0,30}))?")
-_PLAIN_STAMPS: Final = (Timing.TIMESTAMP, Timing.ARRIVAL)
 _MIN_EPOCH: Final = 10**11
 _MAX_EPOCH: Final = 10**14
-_THOUSANDS: Final = re.compile(rb"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
-_PREFIXED: Final = re.compile(rb"([0-9][0-9.,]*) ?([kKMG])")
-_PREFIXES: Final = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"G": 1e9}
+_THOUSANDS: Final = re.compile(rb"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
+_PREFIXES: Final = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 # No training is so fast or slow; outside, sums and products could leave the range of a float.
 _LEAST: Final = 1e-12
 _GREATEST: Final = 1e15
-_UNCOUNTABLE: Final = 10**15
 
 
 class BrokenContractError(Exception):
@@ -43,38 +40,25 @@ def shown(text: bytes) -> str:
     return repr(text[:60].decode(errors="replace"))
 
 
-def positive(text: bytes, *, what: str, offset: int) -> float:
-    """Read a time or a speed."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not _LEAST < value < _GREATEST:
-        raise BrokenContractError(
-            f"{what} is {shown(text)}; needed is a finite number above zero", offset=offset
-        )
-    return value
-
-
 def whole_number(text: bytes, *, what: str, offset: int) -> int:
     """Read a step's or an epoch's number."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if not 0 <= number < _UNCOUNTABLE:
+    number = int(text) if text.isdigit() and len(text) < 16 else -1  # noqa: PLR2004 - of a step
+    if number < 0:
         raise BrokenContractError(f"{what} {shown(text)} is not a whole number", offset=offset)
     return number
 
 
 def amount(text: bytes, *, what: str, offset: int) -> float:
     """Read a time or a speed as people print it: ``7,282``, ``122.0K``, ``01:02``."""
-    if text.replace(b".", b"", 1).isdigit():
-        return positive(text, what=what, offset=offset)
-    factor = 1.0
-    if prefixed := _PREFIXED.fullmatch(text):
-        text, factor = prefixed[1], _PREFIXES[prefixed[2]]
-    return factor * positive(_in_seconds(text), what=what, offset=offset)
+    try:
+        value, prefix = printed_number(_in_seconds(text))
+    except ValueError:
+        value, prefix = math.nan, ""
+    if not _LEAST < value < _GREATEST:
+        raise BrokenContractError(
+            f"{what} is {shown(text)}; needed is a finite number above zero", offset=offset
+        )
+    return value * _PREFIXES[prefix]
 
 
 def printed_number(text: bytes) -> tuple[float, str]:
@@ -83,23 +67,24 @@ def printed_number(text: bytes) -> tuple[float, str]:
     Raises:
         ValueError: It is none.
     """
-    prefix = ""
-    if text[-1:] in _PREFIXES and text[:-1].strip():
-        text, prefix = text[:-1].rstrip(), text[-1:].decode()
-    if b"," in text and _THOUSANDS.fullmatch(text.lstrip(b"+-")):
-        text = text.replace(b",", b"")
-    return float(text), prefix
+    prefix = text[-1:].decode(errors="replace")
+    if prefix in _PREFIXES and text[:-1].strip():
+        return float(_without_commas(text[:-1].rstrip())), prefix
+    return float(_without_commas(text)), ""
+
+
+def _without_commas(text: bytes) -> bytes:
+    return text.replace(b",", b"") if b"," in text and _THOUSANDS.fullmatch(text) else text
 
 
 def _in_seconds(text: bytes) -> bytes:
-    """Write ``1:02:03.5`` and ``7,282`` as plain numbers, of as many decimals."""
-    if clock := _CLOCK.fullmatch(text):
-        hours = int(clock["days"] or 0) * 24 + int(clock["hours"] or 0)
-        seconds, point, part = clock["seconds"].partition(b".")
-        return b"%d" % ((hours * 60 + int(clock["minutes"])) * 60 + int(seconds)) + point + part
-    if b"," in text and _THOUSANDS.fullmatch(text):
-        return text.replace(b",", b"")
-    return text
+    """Write ``1:02:03.5`` as a plain number, of as many decimals."""
+    clock = _CLOCK.fullmatch(text) if b":" in text else None
+    if clock is None:
+        return text
+    hours = int(clock["days"] or 0) * 24 + int(clock["hours"] or 0)
+    seconds, point, part = clock["seconds"].partition(b".")
+    return b"%d" % ((hours * 60 + int(clock["minutes"])) * 60 + int(seconds)) + point + part
 
 
 def stamp_of(timing: Timing, text: bytes, offset: int) -> bytes:
@@ -107,9 +92,9 @@ def stamp_of(timing: Timing, text: bytes, offset: int) -> bytes:
 
     As many decimals are kept as were printed.
     """
-    if timing in _PLAIN_STAMPS:
+    if timing in (Timing.TIMESTAMP, Timing.ARRIVAL):
         return text
-    plain = _in_seconds(text)
+    plain = _without_commas(_in_seconds(text))
     number = _DECIMAL.fullmatch(plain)
     if number is None:
         raise BrokenContractError(f"{shown(text)} is not a number of {timing.value}", offset=offset)

@@ -338,7 +338,8 @@ def _own_problems(rows: Sequence[_Row], log_format: LogFormat, case: Case) -> It
     group = log_format.timing.value
     taken = [
         {
-            f"{group} is {number.meaning_in_words} of {trainer.name}; take {number.remedy}"
+            f"{group} is {number.meaning or number.declared} of {trainer.name}; take "
+            f"{number.instead or number.declared}"
             for trainer in trainers_in(row.line)
             for span, number in trainer.numbers_on(row.line)
             if _digits(row.line[slice(*span)]) == _digits(row.text)

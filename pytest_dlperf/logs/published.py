@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pytest_dlperf.formats.log_format import JoinedRecords, LogFormat, Published, Ranks, Rule
-from pytest_dlperf.formats.printed import BrokenContractError, positive
+from pytest_dlperf.formats.printed import BrokenContractError, amount
 from pytest_dlperf.logs.clock import Clock
 from pytest_dlperf.logs.records import Record
 from pytest_dlperf.logs.steady import Estimate, NoStepTimesError
@@ -176,7 +176,7 @@ class PublishedLines:
         elif self._lines > self._skipped:
             rates = definition.rule is Rule.MEAN_RATE
             what = "the printed speed" if rates else "the step's time"
-            self._values.append(positive(line.text, what=what, offset=line.offset))
+            self._values.append(amount(line.text, what=what, offset=line.offset))
         # What follows does not have to be whole.
         self._track.complete = self._lines == self._needed
         self._settle(line.end)

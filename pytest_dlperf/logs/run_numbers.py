@@ -108,10 +108,8 @@ def _read_by_key(path: Path, keyed: Sequence[Numbers], limit: int | None) -> Non
         file.limit = limit
         size = file.size
         text = file.read(min(size, _MAX_BYTES))
-    too_long = f"the log has {size} bytes; read by key are {_MAX_BYTES} at most"
     for numbers in keyed:
-        by_key = numbers.declared.by_key
-        if by_key is not None:
-            numbers.take_found(by_key.find(text))
-            if not numbers.values:
-                numbers.refuse(too_long if size > _MAX_BYTES else by_key.why_nothing(text), 0)
+        if size > _MAX_BYTES:
+            numbers.refuse(f"the log has {size} bytes; read by key are {_MAX_BYTES} at most", 0)
+        elif numbers.declared.by_key is not None:
+            numbers.take_found(numbers.declared.by_key.find(text))

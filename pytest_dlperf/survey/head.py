@@ -16,8 +16,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from pytest_dlperf.formats.expressions import Expression
 from pytest_dlperf.formats.facts import Fact
+from pytest_dlperf.formats.keyed import AnyRecord
 from pytest_dlperf.formats.log_format import LogFormat, Ranks
 from pytest_dlperf.formats.meanings import Trainer, known_trainer
 from pytest_dlperf.formats.printed import BrokenContractError
@@ -208,12 +208,13 @@ class HeadOfLog:
                 found.append(FoundFact(fact, tuple(values)))
         return found
 
-    def shows(self, record: Expression) -> bool:
+    def shows(self, record: AnyRecord) -> bool:
         """Say whether an expression finds anything on a line."""
         return any(
-            record.search(line) is not None
+            True
             for block in self._with_end()
             for *_, line in block.lines_with(record.literal)
+            for _ in record.finditer(line)
         )
 
     def _with_end(self) -> Iterator[Block]:
