@@ -16,7 +16,7 @@ from msgspec import MsgspecError, Struct, json
 from msgspec.structs import replace
 
 from pytest_dlperf.files.checkouts import git
-from pytest_dlperf.files.locks import HeldLock, LockError
+from pytest_dlperf.files.locks import LockError, locked
 from pytest_dlperf.files.writing import make_folder
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import FoundCulprit
@@ -121,7 +121,7 @@ class Journal:
         self.folder = folder.absolute()
         make_folder(self.folder)
         try:
-            self._lock = HeldLock(self.folder / "lock")
+            self._lock = locked(self.folder / "lock", limit_s=0)
         except LockError as error:
             raise UsageError(f"another process is at this search: {error}") from error
         self._file = self.folder / _NAME
@@ -143,7 +143,7 @@ class Journal:
 
     def release(self) -> None:
         """Let another process go on."""
-        self._lock.release()
+        self._lock.lock.release()
 
     def _read(self) -> list[Run]:
         if not self._file.exists():

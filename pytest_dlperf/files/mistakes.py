@@ -64,21 +64,22 @@ def schema_of(kind: Any) -> Rule:
 def documented_schema_of(kind: Any) -> Rule:
     """Describe a type as ``schema_of`` does, with the texts below the fields of its structs."""
     schema = schema_of(kind)
-    for struct in dict.fromkeys(_structs(kind)):
-        keys = schema["$defs"][struct.__name__].get("properties", {})
+    for name, struct in _structs(kind, {}).items():
+        keys = schema["$defs"][name].get("properties", {})
         names = dict(zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True))
         for field, meaning in _meanings(struct):
             keys[names[field]] = {"description": meaning, **keys[names[field]]}
     return schema
 
 
-def _structs(kind: Any) -> Iterator[type[Struct]]:
+def _structs(kind: Any, known: dict[str, type[Struct]]) -> dict[str, type[Struct]]:
     inner = get_args(kind)
-    if isinstance(kind, type) and issubclass(kind, Struct):
-        yield kind
+    if isinstance(kind, type) and issubclass(kind, Struct) and kind.__name__ not in known:
+        known[kind.__name__] = kind
         inner = tuple(get_type_hints(kind).values())
     for each in inner:
-        yield from _structs(each)
+        _structs(each, known)
+    return known
 
 
 def _meanings(struct: type[Struct]) -> Iterator[tuple[str, str]]:
@@ -88,7 +89,7 @@ def _meanings(struct: type[Struct]) -> Iterator[tuple[str, str]]:
         for field, text in pairwise(cast("ast.ClassDef", declared).body):
             match field, text:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(meaning))):
-                    yield name, " ".join(meaning.split())
+                    yield name, " ".join(meaning.replace("``None``", "null").split())
 
 
 def mistakes_of(
@@ -100,8 +101,8 @@ def mistakes_of(
     """
     if error := _error_of(value, kind):
         rules = Rules(schema_of(kind), private)
-        mistakes = list(rules.mistakes(value, rules.root, path))
-        # Where a struct has refused its own values, no rule is broken.
+        mistakes = [*rules.mistakes(value, rules.root, path)]
+        # Where a struct or a key has refused a value, no rule is broken.
         yield from mistakes or [((*path, *_place_of(value, kind, error)), _AT.sub("", error))]
 
 
@@ -114,10 +115,7 @@ def _error_of(value: Any, kind: Any) -> str:
 
 
 def _place_of(value: Any, kind: Any, error: str) -> KeyPath:
-    """Find the place of msgspec's mistake.
-
-    It does not say which name of a free mapping it is: the one without which it is another.
-    """
+    """Find the place of msgspec's mistake; of a free mapping's keys, by taking each away."""
     place: KeyPath = ()
     at = _AT.search(error)
     for key, number in _STEP.findall(f"{at['path']}{at['key'] and '[...]'}" if at else ""):
@@ -215,12 +213,12 @@ class Rules:
         """Say what may stand where a rule holds."""
         rule = self.whole(rule)
         if "anyOf" in rule:
-            every = [*dict.fromkeys(filter(None, map(self.allowed, rule["anyOf"])))]
-            such = [word for word in every if f"list of {word}" in every]
-            others = [word for word in every if word.removeprefix("list of ") not in such]
+            words = [*dict.fromkeys(filter(None, map(self.allowed, rule["anyOf"])))]
+            such = [word for word in words if f"list of {word}" in words]
+            others = [word for word in words if word.removeprefix("list of ") not in such]
             return " or ".join([*(f"{word}, or a list of such" for word in such), *others])
         if "enum" in rule:
-            return ", ".join(str(word) for word in rule["enum"])
+            return ", ".join(map(str, rule["enum"]))
         if "title" in rule and "properties" not in rule:
             return str(rule["title"])
         kind = rule.get("type", "null")
@@ -234,14 +232,14 @@ def _fits(value: Any, rule: Rule) -> bool:
     """Whether a text, or nothing, is what a rule allows; anything where it allows anything."""
     if not rule.keys() & {"enum", "pattern", "type"}:
         return True
-    if "enum" in rule:
-        return value in rule["enum"]
     kind = rule.get("type", "string")
     if isinstance(value, dict | list | tuple) or kind in ("array", "object"):
         return False
+    if "enum" in rule:
+        return value in rule["enum"]
     bounds = {name: rule[key] for key, (name, _) in _BOUNDS.items() if key in rule}
-    meta = Meta(**bounds, pattern=rule.get("pattern"))
     scalar: Any = str if kind == _SCALAR_TYPES else _SCALARS[kind]
+    meta = Meta(**bounds, pattern=rule.get("pattern"))
     try:
         msgspec.convert(value, Annotated[scalar, meta], strict=False)
     except msgspec.ValidationError:

@@ -32,59 +32,46 @@ class SessionFolder:
         """
         self.set_aside: str | None = None
         """What was found there and where it is now, for messages."""
-        self._mark = _locked(folder)
-        if _holds_logs(folder):
-            owner = _owner(self._mark)
-            os.close(self._mark)
+        self._mark, owner = _locked(folder)
+        if [*folder.iterdir()] != [folder / MARK]:
+            if not owner:
+                (folder / MARK).unlink()
+                raise UsageError(f"{folder} is not empty; {_REMEDY}")
             if _ENDED in owner:
                 raise UsageError(f"{folder} holds the logs of {owner}; {_REMEDY}")
             names = (Path(f"{folder}.interrupted{number}") for number in count(1))
             kept = folder.rename(next(name for name in names if not name.exists()))
             self.set_aside = f"{kept}: left by {owner}, which was interrupted"
-            self._mark = _locked(folder)
+            os.close(self._mark)
+            self._mark, _ = _locked(folder)
         os.ftruncate(self._mark, 0)
-        self._write(
-            f"the session of process {os.getpid()} on {socket.gethostname()}, begun {_now()}"
-        )
+        self._write(f"the session of process {os.getpid()} on {socket.gethostname()}, begun ")
 
     def release(self, *, is_whole: bool) -> None:
         """Give the folder back; the logs of a session that ``is_whole`` stay there for good."""
         with suppress(OSError):
             if is_whole:
-                self._write(f"{_ENDED}{_now()}")
+                self._write(_ENDED)
             os.close(self._mark)
 
     def _write(self, text: str) -> None:
-        os.write(self._mark, text.encode())
+        now = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+        os.write(self._mark, f"{text}{now}".encode())
 
 
-def _locked(folder: Path) -> int:
-    """Open and lock the mark of a folder."""
+def _locked(folder: Path) -> tuple[int, str]:
+    """Open and lock the mark of a folder; also return whose it was."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / MARK
-    if not file.exists() and _holds_logs(folder):
-        raise UsageError(f"{folder} is not empty; {_REMEDY}")
-    mark = open_ours(str(file), os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    mark = open_ours(str(folder / MARK), os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    is_free = True
     try:
         fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        owner = _owner(mark)
-        os.close(mark)
-        raise UsageError(
-            f"{folder} is in use by {owner}; name another folder, or wait for its end"
-        ) from error
+    except BlockingIOError:
+        is_free = False
     except OSError:
         pass  # some network disks have no locks
-    return mark
-
-
-def _holds_logs(folder: Path) -> bool:
-    return any(file.name != MARK for file in folder.iterdir())
-
-
-def _owner(mark: int) -> str:
-    return os.pread(mark, 1024, 0).decode(errors="replace") or "a session"
-
-
-def _now() -> str:
-    return datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+    owner = os.pread(mark, 1024, 0).decode(errors="replace")
+    if not is_free:
+        os.close(mark)
+        raise UsageError(f"{folder} is in use by {owner or 'a session'}; name another folder")
+    return mark, owner

@@ -12,8 +12,6 @@ from typing import BinaryIO, Final
 
 OWN_FOLDER: Final = ".dlperf"
 """Holds the logs of sessions, and the history."""
-SCHEMA_FOLDER: Final = ".schema"
-"""Holds the schemas that editors read, beside the folders of the clusters."""
 
 
 def open_regular(path: str, flags: int) -> int:
@@ -24,12 +22,7 @@ def open_regular(path: str, flags: int) -> int:
     Raises:
         OSError: It cannot be opened, or is not a regular file.
     """
-    try:
-        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        if error.errno == errno.ENXIO:  # a socket, or a pipe without a reader
-            raise _not_regular(path) from error
-        raise
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     mode = os.fstat(descriptor).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # open() itself refuses folders
         os.close(descriptor)
@@ -56,15 +49,7 @@ def _not_regular(path: str | Path) -> OSError:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder with its parents; ``.dlperf`` gets a ``.gitignore``.
-
-    Raises:
-        OSError: It cannot be made, or another user's link stands for a folder of ours.
-    """
-    for parent in (folder, *folder.parents):
-        is_link = parent.name in (OWN_FOLDER, SCHEMA_FOLDER) and parent.is_symlink()
-        if is_link and parent.lstat().st_uid not in (0, os.geteuid()):
-            raise PermissionError(errno.EPERM, f"{parent} is a link of another user; remove it")
+    """Make a folder with its parents (``OSError``); ``.dlperf`` gets a ``.gitignore``."""
     folder.mkdir(parents=True, exist_ok=True)
     for parent in (folder, *folder.parents):
         if parent.name == OWN_FOLDER:

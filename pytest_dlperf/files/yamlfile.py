@@ -28,8 +28,6 @@ _MAX_DEPTH: Final = 50
 _MAX_ERRORS: Final = 100
 """Mistakes that are told of one file."""
 
-# All line ends of YAML 1.1; without the rare ones, the line numbers below them would be wrong.
-_LINE = re.compile(r".*?(?:\r\n|[\n\r\x85\u2028\u2029]|\Z)", re.DOTALL)
 _TAG: Final = "tag:yaml.org,2002:"
 _NULL: Final = f"{_TAG}null"
 _MERGE: Final = f"{_TAG}merge"
@@ -39,17 +37,13 @@ _KNOWN_TAGS: Final = {
 
 
 class Diagnostic(Struct, frozen=True, kw_only=True):
-    """A mistake, or with ``is_error=False`` a remark.
-
-    ``place`` is the file with its line, or the option.
-    """
+    """A mistake, or with ``is_error=False`` a remark, at ``FILE:LINE`` or of an option."""
 
     place: str
     message: str
     is_error: bool = True
 
     def __str__(self) -> str:
-        """Return the place and the message in one line."""
         return f"{self.place}: {self.message}"
 
 
@@ -57,7 +51,6 @@ class YamlError(UsageError):
     """All mistakes that were found in one or more files."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
-        """Keep the diagnostics in their order."""
         self.diagnostics = tuple(diagnostics)
         super().__init__("\n".join(map(str, self.diagnostics)))
 
@@ -213,11 +206,8 @@ def _pairs(node: Any) -> Iterator[tuple[Any, Any, bool]]:
 def _merged(own: Any, base: Any) -> Any:
     if not (isinstance(own, dict) and isinstance(base, dict)):
         return own
-    merged = {key: value for key, value in base.items() if key not in own}
-    for key, value in own.items():
-        if value is not None or key not in base:
-            merged[key] = _merged(value, base.get(key))
-    return merged
+    laid = {key: _merged(value, base.get(key)) for key, value in own.items()}
+    return {k: v for k, v in {**base, **laid}.items() if v is not None or k not in base}
 
 
 def _nothing(value: Any, path: KeyPath) -> Iterator[KeyPath]:
@@ -235,26 +225,32 @@ def load_plain(file: Path) -> Any:
 
 
 @cache
-def _loader() -> Any:
-    """Return the loader that leaves every scalar but nothing as it is written."""
+def _loader(act: str) -> Any:
+    """Return the loader that, to ``compose``, leaves every scalar but nothing as it is written."""
     import yaml
 
+    base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     resolvers = {
         first: [resolver for resolver in resolvers if resolver[0] in (_NULL, _MERGE)]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        for first, resolvers in base.yaml_implicit_resolvers.items()
     }
-    base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return type("Loader", (base,), {"yaml_implicit_resolvers": resolvers})
+    as_written = type("Loader", (base,), {"yaml_implicit_resolvers": resolvers})
+    return as_written if act == "compose" else base
 
 
 def _with_loader(act: str, file: Path, text: str) -> Any:
     import yaml
 
-    loader = _loader() if act == "compose" else getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return getattr(yaml, act)(text, Loader=loader)
+        return getattr(yaml, act)(text, _loader(act))
     except yaml.YAMLError as error:
-        raise _syntax_error(file, text, error) from error
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        parts = [getattr(error, name, None) for name in ("context", "problem")]
+        what = ": ".join(filter(None, parts)) or str(error).partition("\n")[0]
+        if any(re.match(r"\s*\t", text) for text in text.splitlines()[line - 1 : line]):
+            what += "; indent by spaces, not by tabs"
+        raise YamlError.at(file, f"not YAML: {what}", line=line) from error
     except (RecursionError, ValueError, TypeError) as error:  # of what a manifest's tags say
         raise YamlError.at(file, f"not YAML: {error}") from error
 
@@ -273,14 +269,3 @@ def read_text(file: Path) -> str:
     except UnicodeDecodeError as error:
         message = f"is not UTF-8: {error.reason} at byte {error.start}"
         raise YamlError.at(file, message) from error
-
-
-def _syntax_error(file: Path, text: str, error: Any) -> YamlError:
-    mark = getattr(error, "problem_mark", None)
-    line = mark.line + 1 if mark is not None else 1
-    what = getattr(error, "problem", None) or str(error).splitlines()[0]
-    if any(re.match(r"\s*\t", text) for text in _LINE.findall(text)[line - 1 : line]):
-        what += "; indent by spaces, not by tabs"
-    context = getattr(error, "context", None)
-    message = f"not YAML: {f'{context}: ' if context else ''}{what}"
-    return YamlError.at(file, message, line=line)
