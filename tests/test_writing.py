@@ -118,6 +118,6 @@ def test_only_regular_files_are_opened(tmp_path, kind):
     if kind != "device":
         acts.append(lambda: append(place, b"new"))
     for act in acts:
-        with pytest.raises(OSError, match="it is not a regular file|No such device or address"):
+        with pytest.raises(OSError, match=r"not a regular file|No such device"):
             act()
     assert not place.is_file()

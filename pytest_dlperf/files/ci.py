@@ -16,24 +16,21 @@ _VARIABLE: Final = re.compile(r"\{(\w+)\}")
 
 
 class Forge(Struct, frozen=True, kw_only=True):
-    """What holds the repository of a job, by names of variables."""
+    """What holds the repository of a job, by names of variables; of several the first that is set.
+
+    ``commits`` is the path of the commits' pages below a repository's own.
+    """
 
     server: str
-    """Its address."""
     commits: str
-    """Path of the commits' pages below a repository's own; no variable."""
     api: str
-    """The address of its REST interface."""
     repositories: tuple[str, ...]
-    """The repository that a pull request is for: the first that is set."""
     pull_request: str
-    """The pull request's number, or a Git reference that holds it."""
+    """Holds its number, or a Git reference with it."""
     tokens: tuple[str, ...]
-    """What proves who comments: the first that is set."""
     event: str = ""
-    """A JSON file that describes what started the job."""
+    """Names a JSON file that describes what started the job."""
     graphql: str = ""
-    """The address of its GraphQL interface."""
 
 
 class Engine(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import getpass
 import os
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -21,31 +22,21 @@ _PACKAGES: Final = ("pytest-dlperf", "pytest", "torch", "tensorflow", "paddlepad
 
 def describe_environment() -> dict[str, Any]:
     """Describe host, processors, load and, without importing the packages, their versions."""
+    load: list[float] | None = None
+    with suppress(AttributeError, OSError):
+        load = [round(value, 2) for value in os.getloadavg()]
+    versions = {}
+    for package in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
     return {
         "host": platform.node(),
         "platform": platform.platform(),
         "processors": os.cpu_count(),
-        "load_average": _load_average(),
+        "load_average": load,
         "python": platform.python_version(),
-        "packages": {
-            name: version for name in _PACKAGES if (version := _version(name)) is not None
-        },
+        "packages": versions,
     }
-
-
-def _load_average() -> list[float] | None:
-    """Return the machine's load over 1, 5 and 15 minutes; ``None`` if it cannot be read."""
-    try:
-        return [round(load, 2) for load in os.getloadavg()]
-    except (AttributeError, OSError):
-        return None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def describe_actor(folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:
@@ -67,15 +58,11 @@ def describe_actor(folder: Path, environment: Mapping[str, str] = os.environ) ->
     name, _, rest = identity.rpartition(" <")
     if name:
         return f"{_name(name)} <{_name(rest.partition('>')[0])}>"
-    return engine.name if engine is not None else _login()
-
-
-def _login() -> str | None:
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a number without a name, as in containers
-        return None
-    return _name(f"{user}@{platform.node()}")
+    if engine is not None:
+        return engine.name
+    with suppress(OSError, KeyError, ImportError):  # a number without a name, as in containers
+        return _name(f"{getpass.getuser()}@{platform.node()}")
+    return None
 
 
 def _name(text: str) -> str:

@@ -17,6 +17,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
 
+from pytest_dlperf.files.writing import write_whole
+
 MASK: Final = "***"
 SALT_FILE: Final = "salt"
 _DIGITS: Final = 4
@@ -103,21 +105,10 @@ class Digests:
     def _salt(self) -> bytes:
         with suppress(OSError):
             if not self._file.exists():
-                self._make()
+                write_whole(self._file, f"{secrets.token_hex(16)}\n")
             if self._file.is_file():
                 return self._file.read_bytes().strip()
         return b""
-
-    def _make(self) -> None:
-        """Write the file whole; of two sessions, one's."""
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        new = self._file.with_name(f".{SALT_FILE}-{secrets.token_hex(8)}")
-        new.write_text(f"{secrets.token_hex(16)}\n", encoding="ascii")
-        try:
-            with suppress(FileExistsError):
-                os.link(new, self._file)
-        finally:
-            new.unlink()
 
 
 def closed_part(word: str) -> str:
