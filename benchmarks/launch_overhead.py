@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from timing import interleaved, seconds
 
-from pytest_dlperf.config.launch_variables import LaunchVariables
+from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.gang import RunOrder

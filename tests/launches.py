@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pytest_dlperf.config.launch_spec import LaunchSpec
-from pytest_dlperf.config.launch_variables import LaunchVariables
+from pytest_dlperf.config.launch import Launch
+from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import ADDRESS, Launcher, LocalLauncher
@@ -41,7 +41,7 @@ def run_commands(
 
 
 def run_spec(
-    spec: LaunchSpec,
+    spec: Launch,
     case: Case,
     window: Window,
     log: Path,

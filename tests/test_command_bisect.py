@@ -23,7 +23,7 @@ from bisected_repository import (
 )
 from clusters.processes import wait_until
 
-from pytest_dlperf.config.launch_variables import LaunchVariables
+from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.culprit.candidates import differences_of
 from pytest_dlperf.culprit.checkouts import Checkout, Workshop
 from pytest_dlperf.culprit.journal import FoundCommit, FoundEntry, note_found

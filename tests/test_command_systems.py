@@ -5,8 +5,8 @@ import pytest
 from pytest_dlperf.baselines.schemas import schemas
 from pytest_dlperf.command.main import main
 from pytest_dlperf.command.systems import schema_keys
-from pytest_dlperf.config.conditions import Condition
 from pytest_dlperf.config.extends import shipped_systems
+from pytest_dlperf.config.launch_keys import Condition
 
 
 def test_the_systems_that_ship_are_listed_with_what_they_are_for(capsys):

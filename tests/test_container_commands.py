@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pytest_dlperf.config.container import Container, Runtime
+from pytest_dlperf.config.launch_keys import Container, Runtime
 from pytest_dlperf.launch.containers import (
     ENGINES,
     contained,
@@ -164,7 +164,7 @@ def test_a_log_of_the_trainer_is_looked_for_where_both_see_it():
     podman = box(Runtime.PODMAN)
     assert wrapped(podman, replace(COMMAND, log_file="a.log")).log_file == "/data/checkout/a.log"
     nowhere = replace(COMMAND, log_file="a.log", working_directory=None)
-    with pytest.raises(UsageError, match=r"log\.file is 'a\.log' .*\{scratch_directory\}"):
+    with pytest.raises(UsageError, match=r"log_file is 'a\.log' .*\{scratch_directory\}"):
         wrapped(podman, nowhere)
     with pytest.raises(UsageError, match="'/a:b' cannot be seen in a container"):
         contained(podman, COMMAND, NODE, always=("/a:b",), unless_said=(), kind=None)

@@ -9,8 +9,8 @@ import yaml
 
 from pytest_dlperf.baselines.reading import load_baselines
 from pytest_dlperf.config.cluster import Cluster, find_cluster
-from pytest_dlperf.config.launch_variables import LaunchVariables, check_settings, resolve
-from pytest_dlperf.config.settings import EVERY_SYSTEM_TAKES
+from pytest_dlperf.config.launch_keys import EVERY_SYSTEM_TAKES
+from pytest_dlperf.config.settings import LaunchVariables, check_settings, resolve
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.config.template import FIELDS
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
@@ -117,8 +117,8 @@ def system_with(launch, folder):
 @pytest.mark.parametrize("name", ["json", "file", "facts"])
 def test_the_examples_of_formats_can_be_read(name, tmp_path):
     said = yaml.safe_load(example(name, LOGS))
-    log = said.get("log") or {"name": "own", **said}
-    assert system_with(json.dumps({"log": log}), tmp_path).log_format.name == "system"
+    keys = said if "log" in said else {"log": {"name": "own", **said}}
+    assert system_with(json.dumps(keys), tmp_path).log_format.name == "system"
 
 
 @pytest.mark.parametrize("name", ["where cases differ", "what a system needs"])

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from trainers import CASES, SYSTEM, TinySystem, checkout, measurer
 
 from pytest_dlperf.config.cluster import Kubernetes
-from pytest_dlperf.config.launch_variables import resolve
-from pytest_dlperf.config.settings import Setting
+from pytest_dlperf.config.settings import Setting, resolve
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.files.masking import MASK, Digests
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS

@@ -19,8 +19,8 @@ import pytest
 from clusters.processes import LONG_S, ancestors_of, is_running, wait_until
 from launches import run_commands, run_spec
 
+from pytest_dlperf.config.launch import Launch
 from pytest_dlperf.config.launch_keys import Devices
-from pytest_dlperf.config.launch_spec import LaunchSpec
 from pytest_dlperf.launch import launchers, remote_node
 from pytest_dlperf.launch import run as run_module
 from pytest_dlperf.launch.gang import RunOrder
@@ -413,7 +413,7 @@ def test_a_node_has_the_environment_of_the_tests_and_its_own_on_top(tmp_path, mo
 def test_no_shell_reads_what_a_node_is_given(tmp_path):
     name = "'single' \"double\" line\nbreak $(touch made) `id`; * {x}"
     code = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['OUT']]))"
-    spec = LaunchSpec(
+    spec = Launch(
         command=(*python(code), "{run_directory}", "last"),
         environment={"OUT": "{run_directory}"},
         working_directory="{run_directory}",
@@ -561,9 +561,7 @@ def test_what_is_mounted_in_a_scratch_folder_is_left_and_told(tmp_path):
         "os.mkdir(scratch + '/a b')\n"
         "subprocess.run(['mount', '--bind', there, scratch + '/a b'], check=True)"
     )
-    spec = LaunchSpec(
-        command=python(code, "{scratch_directory}", str(elsewhere)), devices=Devices.CPU
-    )
+    spec = Launch(command=python(code, "{scratch_directory}", str(elsewhere)), devices=Devices.CPU)
     case = Case.from_id("pytorch-resnet18-fp32-b8-1n1g")
     log = tmp_path / "run_1.log"
     told = []

@@ -9,10 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_dlperf.config.conditions import Choice, Condition
-from pytest_dlperf.config.launch_keys import ConditionalArguments, StartOn, Variable, VariableKind
-from pytest_dlperf.config.launch_spec import LaunchSpec
-from pytest_dlperf.config.launch_variables import LaunchVariables
+from pytest_dlperf.config.launch import Launch
+from pytest_dlperf.config.launch_keys import (
+    Choice,
+    Condition,
+    ConditionalArguments,
+    StartOn,
+    Variable,
+    VariableKind,
+)
+from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.config.template import FIELDS, case_fields
 from pytest_dlperf.files.yamlfile import dotted
 from pytest_dlperf.launch.hosts import Host
@@ -42,7 +48,7 @@ def made_nodes(*addresses, devices=4):
 
 
 def spec(*arguments):
-    return LaunchSpec(command=("trainer", *arguments))
+    return Launch(command=("trainer", *arguments))
 
 
 def planned(
@@ -81,7 +87,7 @@ def test_every_node_runs_the_same_command_with_its_own_rank_and_address():
 
 def test_a_command_for_the_head_is_started_once_and_knows_all_nodes():
     entry = replace(
-        LaunchSpec(command=("mpirun", "-np", "{world_size}", "-H", "{host_slots}", "train")),
+        Launch(command=("mpirun", "-np", "{world_size}", "-H", "{host_slots}", "train")),
         start_on=StartOn.HEAD,
     )
     (command,) = planned(entry)
@@ -137,7 +143,7 @@ def test_only_the_main_log_lies_where_the_logs_of_runs_are_looked_for():
     }.items(),
 )
 def test_a_field_becomes_its_value_wherever_it_may_stand(field, value):
-    entry = LaunchSpec(
+    entry = Launch(
         command=("trainer", f"--x={{{field}}}"),
         environment={"X": f"<{{{field}}}>"},
         working_directory=f"/folder/{{{field}}}",
@@ -242,7 +248,7 @@ def test_ipv6_addresses_are_in_brackets_where_a_number_follows():
 )
 def test_a_condition_holds_when_all_that_it_says_is_so(when, *, holds):
     case = Case.from_id("pytorch-resnet18-fp32-b8-dali+xla-2n4g")
-    entry = LaunchSpec(command=("t", ConditionalArguments(arguments=("--a", "{nodes}"), when=when)))
+    entry = Launch(command=("t", ConditionalArguments(arguments=("--a", "{nodes}"), when=when)))
     expected = ("t", "--a", "2") if holds else ("t",)
     assert planned(entry, case=case)[0].arguments == expected
 
@@ -255,7 +261,7 @@ def test_what_is_no_count_is_refused(text):
 
 def test_the_first_choice_that_fits_is_taken_and_none_leaves_the_environment_alone():
     many, one = ("2+",), ("1",)
-    entry = LaunchSpec(
+    entry = Launch(
         command=("t", "{threads}{threads}"),
         values={
             "threads": (
@@ -275,7 +281,7 @@ def test_the_first_choice_that_fits_is_taken_and_none_leaves_the_environment_alo
 
 
 def test_a_value_without_a_choice_for_the_case_is_not_planned():
-    entry = LaunchSpec(
+    entry = Launch(
         command=("t", "{threads}"),
         values={"threads": (Choice(value="1", when=Condition(nodes=("1",))),)},
     )
@@ -286,7 +292,7 @@ def test_a_value_without_a_choice_for_the_case_is_not_planned():
 
 
 def test_what_the_user_sets_is_in_the_plan():
-    entry = LaunchSpec(
+    entry = Launch(
         command=("{python}", "{data}/train"),
         environment={"A": "{data}", "B": "1"},
         working_directory="{data}",
@@ -323,7 +329,7 @@ def test_extra_arguments_are_no_part_of_another_argument_and_go_to_one_place():
 
 def test_only_the_variables_that_a_case_uses_are_needed():
     xla = Condition(option=("xla",))
-    entry = LaunchSpec(
+    entry = Launch(
         command=("t", ConditionalArguments(arguments=("{tool}",), when=xla), "{how}"),
         variables={name: Variable(meaning=name) for name in ("unused", "deep", "tool", "folder")},
         values={"how": (Choice(value="{deep}", when=xla), Choice(value="none"))},
@@ -349,7 +355,7 @@ any_text = st.text(st.characters(exclude_characters="\0", codec="utf-8"))
 
 @given(value=any_text, host=any_text, extra=st.lists(any_text))
 def test_values_and_hosts_stay_in_their_arguments_whatever_is_in_them(value, host, extra):
-    entry = LaunchSpec(
+    entry = Launch(
         command=("trainer", "{v}", "--v={v}{v}", "--n={n}", "{node_address}", "last"),
         environment={"V": "{v}"},
         variables={"v": Variable(meaning="anything")},
@@ -368,13 +374,13 @@ def test_values_and_hosts_stay_in_their_arguments_whatever_is_in_them(value, hos
 @pytest.mark.parametrize(
     ("entry", "path"),
     [
-        (LaunchSpec(command=("trainer", "--b={batch_per_devise}")), "command[1]"),
+        (Launch(command=("trainer", "--b={batch_per_devise}")), "command[1]"),
         (
-            LaunchSpec(command=("trainer",), environment={"B": "{batch_per_devise}"}),
+            Launch(command=("trainer",), environment={"B": "{batch_per_devise}"}),
             "environment.B",
         ),
         (
-            LaunchSpec(command=("trainer",), working_directory="/{batch_per_devise}"),
+            Launch(command=("trainer",), working_directory="/{batch_per_devise}"),
             "working_directory",
         ),
     ],
@@ -409,7 +415,7 @@ def test_a_single_brace_is_pointed_at(argument, brace, position):
 
 def test_what_no_process_could_be_started_with_is_a_problem():
     for command in ((), ("", "x"), ("{extra_arguments}",)):
-        (problem,) = messages(LaunchSpec(command=command))
+        (problem,) = messages(Launch(command=command))
         assert "names no program" in problem
 
 
@@ -427,7 +433,7 @@ def test_values_are_not_made_of_other_values():
 
 
 def test_missing_modules_are_told_without_importing_them():
-    entry = LaunchSpec(
+    entry = Launch(
         command=("trainer",), requires_modules=("json", "no_such_module", "no_such.module", "this")
     )
     assert entry.missing_modules() == ("no_such_module", "no_such.module")

@@ -1,4 +1,4 @@
-"""Trainers that write their steps into a file beside their output: ``log.file``."""
+"""Trainers that write their steps into a file beside their output: ``launch.log_file``."""
 
 import re
 from itertools import pairwise
@@ -18,12 +18,12 @@ model: mlp
 unit: samples/s
 log:
   name: mlp
-  file: '{file}'
 {format}
 window: {{warmup_steps: 3, measured_steps: 12}}
 repeats: 2
 launch:
   devices: cpu
+  log_file: '{file}'
   command: ["{{python}}", "{{system_directory}}/trainer.py", "{{node_rank}}", {argument}]
   time_limit_s: 300
 cases:
@@ -146,7 +146,7 @@ def test_a_file_that_never_comes_is_named(suite):
     [case] = results["cases"]
     [run] = case["measurement"]["runs"]
     assert run["status"] == "invalid"
-    assert "log.file 'metrics.json'" in run["reason"]
+    assert "launch.log_file 'metrics.json'" in run["reason"]
 
 
 @pytest.mark.end_to_end
@@ -165,5 +165,5 @@ def test_a_mistake_in_the_file_s_name_is_told_with_its_line(tmp_path):
     with pytest.raises(YamlError) as caught:
         load_systems([file], BUILTIN_FORMATS)
     [problem] = caught.value.diagnostics
-    assert str(problem).startswith(f"{file}:6: $.log.file: ")
+    assert str(problem).startswith(f"{file}:11: $.launch.log_file: ")
     assert "scratch_directory" in str(problem)

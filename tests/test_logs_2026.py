@@ -165,7 +165,7 @@ def test_a_bar_by_its_clock(tmp_path):
 
 
 def test_lightning_writes_csv(tmp_path):
-    """A real run with ``ThroughputMonitor``, whose file came into the log by ``log.file``.
+    """A real run with ``ThroughputMonitor``, whose file came into the log by ``launch.log_file``.
 
     After four steps there are more columns. Step 15 ended after 2.2126391 s, step 45 after
     5.6440144 s.

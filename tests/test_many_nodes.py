@@ -5,8 +5,8 @@ import resource
 import pytest
 from launches import nodes_with
 
-from pytest_dlperf.config.launch_spec import LaunchSpec
-from pytest_dlperf.config.launch_variables import LaunchVariables
+from pytest_dlperf.config.launch import Launch
+from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.launch import gang
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
@@ -48,7 +48,7 @@ def test_as_many_files_may_be_open_as_connections_need(few_files):
 def planned(nodes, folder):
     """Commands that name all nodes."""
     return plan_run(
-        LaunchSpec(command=("trainer", "--ips={node_endpoints}", "--rank={node_rank}")),
+        Launch(command=("trainer", "--ips={node_endpoints}", "--rank={node_rank}")),
         case=Case.from_id(f"tiny-mlp-fp32-b4-{len(nodes)}n8g"),
         window=Window(warmup_steps=1, measured_steps=2),
         settling_steps=0,

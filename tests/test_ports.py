@@ -5,8 +5,8 @@ import uuid
 
 from launches import THIS_MACHINE, nodes_with
 
-from pytest_dlperf.config.launch_spec import LaunchSpec
-from pytest_dlperf.config.launch_variables import LaunchVariables
+from pytest_dlperf.config.launch import Launch
+from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import first_port, plan_run, run_dir
@@ -26,7 +26,7 @@ def told_ports(folder):
     order = RunOrder(
         nodes=nodes_with(*logs, devices=DEVICES, hosts=[THIS_MACHINE] * 2),
         plan=lambda nodes: plan_run(
-            LaunchSpec(command=(sys.executable, "-c", SAYS, *words)),
+            Launch(command=(sys.executable, "-c", SAYS, *words)),
             case=Case.from_id(f"pytorch-resnet18-fp32-b8-2n{DEVICES}g"),
             window=Window(warmup_steps=1, measured_steps=1),
             settling_steps=0,

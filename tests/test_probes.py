@@ -318,7 +318,6 @@ def test_a_run_without_any_number_that_is_judged_is_the_last(suite, printed):
 KEYED = """\
 framework: disk
 model: write
-log: {file: "{scratch_directory}/result.json"}
 cases: [{topologies: [1n1g]}]
 metrics:
   bandwidth: {json: jobs.0.write.bw, printed_in: kB/s, unit: MB/s, better: higher}
@@ -358,7 +357,8 @@ def keyed_night(suite, log, text, *arguments):
 def test_numbers_by_key_come_from_the_file_that_a_program_writes(suite):
     program = suite.path / "program.py"
     program.write_text(WRITES)
-    launch = f'launch:\n  devices: cpu\n  command: ["{{python}}", {program}, '
+    launch = 'launch:\n  log_file: "{scratch_directory}/result.json"\n  devices: cpu\n'
+    launch += f'  command: ["{{python}}", {program}, '
     text = KEYED + launch + '"{scratch_directory}/result.json"]\n'
     suite.system_file(text, "disk-write.yaml")
     result = suite.run("-k", "disk", "--dlperf-create-baselines", "--dlperf-json=r.json")

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_dlperf.config.launch_keys import Devices, StartOn, VariableKind
-from pytest_dlperf.config.launch_variables import resolve
-from pytest_dlperf.config.settings import parse_setting
+from pytest_dlperf.config.settings import parse_setting, resolve
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.files.masking import hide_variables, hide_words
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS

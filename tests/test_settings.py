@@ -9,23 +9,29 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_dlperf.config.cluster import find_cluster
-from pytest_dlperf.config.conditions import Condition
-from pytest_dlperf.config.container import Container, Runtime
-from pytest_dlperf.config.launch_keys import ConditionalArguments, Variable, VariableKind
-from pytest_dlperf.config.launch_spec import LaunchSpec
-from pytest_dlperf.config.launch_variables import (
+from pytest_dlperf.config.launch import Launch
+from pytest_dlperf.config.launch_keys import (
+    Condition,
+    ConditionalArguments,
+    Container,
+    Runtime,
+    SlurmKeys,
+    Variable,
+    VariableKind,
+)
+from pytest_dlperf.config.settings import (
     LaunchVariables,
     check_settings,
+    parse_setting,
     resolve,
     unknown_engine_options,
 )
-from pytest_dlperf.config.settings import parse_setting
 from pytest_dlperf.files.yamlfile import YamlError
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import CannotMeasureError, UsageError
 
 SYSTEM = "paddle-resnet50"
-SPEC = LaunchSpec(
+SPEC = Launch(
     command=(
         "{python}",
         "{checkout}/train.py",
@@ -46,16 +52,10 @@ def said(*texts):
     return [parse_setting(text) for text in texts]
 
 
-IN_CONTAINER = LaunchSpec(
+IN_CONTAINER = Launch(
     command=("python",),
-    settings=tuple(
-        said(
-            "*.slurm.srun=--mpi=pmix",
-            "*.container.runtime=podman",
-            "*.container.image=tested",
-            "*.container.mounts=/data",
-        )
-    ),
+    slurm=SlurmKeys(srun="--mpi=pmix"),
+    container=Container(runtime=Runtime.PODMAN, image="tested", mounts=("/data",)),
 )
 
 
@@ -182,7 +182,7 @@ def test_a_case_needs_the_variables_that_it_uses_and_a_system_all():
 
 def test_what_is_set_for_nothing_that_there_is_is_told_all_at_once_without_its_value():
     starts_itself = replace(SPEC, working_directory="/own")
-    specs = {SYSTEM: starts_itself, "plain-line": LaunchSpec(command=("x",)), "only-logs": None}
+    specs = {SYSTEM: starts_itself, "plain-line": Launch(command=("x",)), "only-logs": None}
     right = [f"{SYSTEM}.shards=1", "*.dali=/x", "plain-line.env.A=1", "*.working_directory=/x"]
     assert not list(check_settings(specs, said(*right)))
     wrong = {
@@ -233,7 +233,7 @@ def test_what_the_system_says_holds_until_it_is_taken_away():
 
 
 def test_an_image_needs_no_runtime_where_the_launcher_starts_containers_itself():
-    plain = LaunchSpec(command=("x",))
+    plain = Launch(command=("x",))
     assert contained(said("*.container.image=a"), spec=plain).container == Container(image="a")
     with pytest.raises(UsageError, match=r"mine\.container\.runtime: .*no container\.image"):
         contained(said("mine.container.runtime=docker"), spec=plain)

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.command.project import SUITE_FOLDER, read_project
 from pytest_dlperf.command.shell import chosen_cases
-from pytest_dlperf.config.launch_variables import strongest
-from pytest_dlperf.config.settings import Setting
+from pytest_dlperf.config.settings import Setting, strongest
 from pytest_dlperf.culprit.bisection import KnownSession, NotFoundError
 from pytest_dlperf.history.case_history import history_of
 from pytest_dlperf.history.queries import (

@@ -27,7 +27,7 @@ from pytest_dlperf.config.cluster import (
     UnknownClusterError,
     find_cluster,
 )
-from pytest_dlperf.config.launch_variables import check_settings
+from pytest_dlperf.config.settings import check_settings
 from pytest_dlperf.config.systems import System, read_systems
 from pytest_dlperf.files.yamlfile import Diagnostic, YamlError
 from pytest_dlperf.model.errors import UsageError

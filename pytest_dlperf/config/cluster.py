@@ -15,8 +15,9 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
+from pytest_dlperf.config.launch_keys import Vars
 from pytest_dlperf.config.options import LOCAL_CLUSTER
-from pytest_dlperf.config.settings import Setting, Vars, settings_of
+from pytest_dlperf.config.settings import Setting, settings_of
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import YamlFile, load
 from pytest_dlperf.model.errors import UsageError

@@ -1,28 +1,183 @@
-"""The keys of ``launch`` in a system file: how a trainer is started."""
+"""The keys of ``launch`` in a system file, and conditions on the cases that its parts are for."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Final
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 
-from pytest_dlperf.config.conditions import Choice, Condition
-from pytest_dlperf.config.container import Container
-from pytest_dlperf.config.settings import SlurmKeys
+from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.keys import (
     Arguments,
     Expression,
+    FolderPath,
     Name,
+    OneOrMore,
     Part,
+    Precision,
     Scalar,
     Seconds,
     SomeOf,
     Text,
     VariableName,
+    many,
+    text,
 )
+from pytest_dlperf.model.work import WAYS
+
+Count = Annotated[
+    Scalar, text(r"^[1-9][0-9]{0,8}\+?$", "a count such as 2, or 2+ for at least so many")
+]
+
+
+class Condition(Part, frozen=True, kw_only=True):
+    """Condition on a case: all that is given must hold; nothing given holds for all."""
+
+    precision: OneOrMore[Precision] = ()
+    """The case has one of these."""
+    without_precision: OneOrMore[Precision] = ()
+    """The case has none of these."""
+    option: OneOrMore[Text] = ()
+    """The case has all of these."""
+    without_option: OneOrMore[Text] = ()
+    """The case has none of these."""
+    nodes: OneOrMore[Count] = ()
+    """Number of nodes: 2, [2, 4], or 2+ for at least two."""
+    devices_per_node: OneOrMore[Count] = ()
+    """Number of devices per node."""
+    world_size: OneOrMore[Count] = ()
+    """Number of devices in the whole run."""
+    sequence_length: OneOrMore[Count] = ()
+    """Tokens of one sample."""
+    tp: OneOrMore[Count] = ()
+    """Number of devices that share a layer (tensor parallelism)."""
+    pp: OneOrMore[Count] = ()
+    """Number of stages of layers (pipeline parallelism)."""
+    cp: OneOrMore[Count] = ()
+    """Number of devices that share a sequence (context parallelism)."""
+    ep: OneOrMore[Count] = ()
+    """Number of devices that share the experts (expert parallelism)."""
+    axes: dict[str, OneOrMore[Scalar]] = {}
+    """The case has one of these values of each axis."""
+
+    def holds(self, case: Case) -> bool:
+        """Whether the condition holds for a case."""
+        topology = case.topology
+        return self is ALWAYS or (
+            (not self.precision or case.precision in many(self.precision))
+            and case.precision not in many(self.without_precision)
+            and set(many(self.option)) <= set(case.options)
+            and set(many(self.without_option)).isdisjoint(case.options)
+            and _is_among(topology.nodes, self.nodes)
+            and _is_among(topology.devices_per_node, self.devices_per_node)
+            and _is_among(topology.world_size, self.world_size)
+            and _is_among(case.sequence_length or 0, self.sequence_length)
+            and all(case.free_axes.get(name) in many(values) for name, values in self.axes.items())
+            and all(_is_among(getattr(case.layout, way), getattr(self, way)) for way in WAYS)
+        )
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options that it speaks of."""
+        return (*many(self.option), *many(self.without_option))
+
+
+@cache
+def _numbers(text: str) -> range:
+    """Read ``4``, or ``2+`` for at least so many."""
+    number = int(text.removesuffix("+"))
+    return range(number, sys.maxsize if text.endswith("+") else number + 1)
+
+
+def _is_among(count: int, accepted: OneOrMore[Count]) -> bool:
+    return not accepted or any(count in _numbers(text) for text in many(accepted))
+
+
+ALWAYS: Final = Condition()
+
+
+class Choice(Part, frozen=True, kw_only=True):
+    """One of several values; the first whose condition holds is taken."""
+
+    value: Scalar
+    """The value, in which {placeholders} may stand."""
+    when: Condition = ALWAYS
+    """The cases that it is for: all given keys must hold."""
+
+
+class SlurmKeys(Part, frozen=True, kw_only=True):
+    """Options of Slurm's commands."""
+
+    srun: Arguments | None = None
+    """Options of the srun that starts a node's step."""
+    job: Arguments | None = None
+    """Options of the salloc or sbatch that holds nodes for a case."""
+
+
+class Runtime(StrEnum):
+    """What starts containers on a node."""
+
+    APPTAINER = "apptainer"
+    SINGULARITY = "singularity"
+    DOCKER = "docker"
+    PODMAN = "podman"
+    ENROOT = "enroot"
+    NONE = "none"
+    """No container, whatever a weaker setting says."""
+
+
+_Mount = Annotated[
+    str,
+    text(
+        r"^/[^:,]*(:/[^:,]*)?(:ro|:rw)?$",
+        "SOURCE[:TARGET][:ro], absolute paths that hold neither ':' nor ','",
+    ),
+]
+
+
+class Container(Part, frozen=True, kw_only=True):
+    """The container that a trainer runs in."""
+
+    runtime: Runtime | None = None
+    """What starts the container on a node; none: no container."""
+    image: Scalar = ""
+    """The image: a name, or a file on the nodes."""
+    mounts: Scalar | tuple[_Mount, ...] | None = None
+    """Files and folders of the node, SOURCE[:TARGET][:ro]; default: those of the plan."""
+    devices: Arguments | None = None
+    """Devices: a maker of accelerators, a path below /dev, or the name of a device."""
+    options: Arguments = ()
+    """Further options of the runtime."""
+
+
+class Vars(Struct, frozen=True, kw_only=True):
+    """What can be set for any system, beside its own variables.
+
+    Which systems and variables there are is not known here: see ``check_settings``.
+    """
+
+    extra_args: Arguments = ()
+    """Arguments behind those of the system: a list, or text that is split as by a shell."""
+    env: dict[VariableName, Scalar] = {}
+    """Environment variables of the trainer."""
+    python: Text | None = None
+    """The trainer's Python."""
+    working_directory: FolderPath | None = None
+    """The folder that a trainer starts in whose system names none."""
+    pause_s: Annotated[float, Meta(ge=0, le=10**6)] | None = None
+    """Seconds between two runs."""
+    slurm: SlurmKeys = SlurmKeys()
+    """Options of Slurm's commands."""
+    container: Container = Container()
+    """The container that the trainer runs in."""
+
+
+EVERY_SYSTEM_TAKES: Final = Vars.__struct_fields__
 
 
 class Devices(StrEnum):
@@ -164,7 +319,7 @@ STARTS: Final[Mapping[str, tuple[str | ConditionalArguments, ...]]] = {
 """By the key that says what to start, the program in front of it on each node."""
 
 
-class Launch(Part, frozen=True, kw_only=True):
+class LaunchKeys(Part, frozen=True, kw_only=True):
     """How to start a trainer, with placeholders for all that differs between runs."""
 
     command: _Words = ()
@@ -197,6 +352,8 @@ class Launch(Part, frozen=True, kw_only=True):
     working_directory: Text | None = None
     """Where the command runs, relative to the folder that pytest starts in; default: that folder.
     {scratch_directory} suits a trainer that leaves files where it runs."""
+    log_file: Text | None = None
+    """A file that the trainer writes its steps into. Its lines are added to the log."""
     requires_modules: tuple[Scalar, ...] = ()
     """Modules that pytest's own interpreter must find; otherwise the case is skipped."""
     install_hint: Text | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from pytest_dlperf.config.launch_keys import Launch
+from pytest_dlperf.config.launch import Launch
 from pytest_dlperf.formats.declared import Over
 from pytest_dlperf.formats.log_format import Ranks, WhichNode
 from pytest_dlperf.model.keys import (
@@ -128,8 +128,6 @@ class Log(Part, frozen=True, kw_only=True):
     """The name of a built-in format, or how a step's record looks."""
     node: Literal["first", "last", "each"] = "first"
     """The nodes whose logs show steps."""
-    file: Text | None = None
-    """A file that the trainer writes its steps into. Its lines are added to the log."""
 
 
 class Flops(Part, frozen=True, kw_only=True):

@@ -12,9 +12,10 @@ from msgspec.structs import asdict, replace
 
 from pytest_dlperf.config.cases import build_cases
 from pytest_dlperf.config.extends import PRIVATE, lay_over_bases
+from pytest_dlperf.config.launch import Launch, checked_launch
 from pytest_dlperf.config.launch_keys import StartOn
-from pytest_dlperf.config.launch_spec import LaunchSpec, launch_of
 from pytest_dlperf.config.metrics import system_metrics
+from pytest_dlperf.config.settings import check_own_settings
 from pytest_dlperf.config.system_file import Format, SystemFile, SystemKeys
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import Diagnostic, YamlError, YamlFile, read_text
@@ -45,7 +46,7 @@ class System(SystemKeys, frozen=True, kw_only=True):
     """The nodes whose logs show the steps of a run."""
     window: Window = NO_WINDOW
     cases: tuple[Case, ...]
-    launch: LaunchSpec | None = None
+    launch: Launch | None = None
     """How the trainer is started; ``None`` for a system whose logs are only read."""
     metrics: tuple[Metric, ...]
     """What a run of it may have: throughput and speedup, built-in and declared ones."""
@@ -165,9 +166,10 @@ def _read_system(file: YamlFile, formats: Mapping[str, LogFormat]) -> System:
     _check_complete(file)
     keys = file.read(SystemFile)
     cases = build_cases(file, keys)
-    launch = None if keys.launch is None else launch_of(file, keys.launch, cases, keys.log.file)
+    launch = keys.launch and checked_launch(file, keys.launch, cases)
     available = [Needs.NOTHING]
     if launch is not None:
+        check_own_settings(file)
         available.append(Needs.LAUNCH)
     if any(each.flops_per_token or each.flops_per_sample for each in (keys, *keys.cases)):
         available.append(Needs.FLOPS)

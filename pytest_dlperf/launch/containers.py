@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.container import Container, Runtime
+from pytest_dlperf.config.launch_keys import Container, Runtime
 from pytest_dlperf.launch.plan import Node, NodeCommand
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.keys import words
@@ -201,7 +201,7 @@ def contained(  # noqa: PLR0913 - what of a node's files the container sees, by 
     if log_file is not None and not log_file.startswith("/"):
         if folder is None:
             raise UsageError(
-                f"log.file is {log_file!r} in a folder that only the image knows; write "
+                f"launch.log_file is {log_file!r} in a folder that only the image knows; write "
                 "{scratch_directory} in front of it, or say working_directory"
             )
         log_file = f"{folder}/{log_file}"

@@ -11,7 +11,7 @@ from typing import Final, final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.launch_variables import LaunchVariables
+from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.files.checkouts import described
 from pytest_dlperf.files.locks import shared_once
 from pytest_dlperf.launch.allocations import Allocation

@@ -14,7 +14,7 @@ from typing import Any, Final, final
 from msgspec import Struct
 
 from pytest_dlperf.config.cluster import Kubernetes
-from pytest_dlperf.config.launch_variables import LaunchVariables
+from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.files.masking import hide_variables
 from pytest_dlperf.files.yamlfile import YamlError, load_plain
 from pytest_dlperf.launch.allocations import (

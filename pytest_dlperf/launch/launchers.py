@@ -15,8 +15,7 @@ from typing import ClassVar, Final, final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.config.container import pyxis_image
-from pytest_dlperf.config.launch_variables import LaunchVariables
+from pytest_dlperf.config.settings import LaunchVariables, pyxis_image
 from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.inherited import PMI, SLURM

@@ -14,9 +14,9 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from pytest_dlperf.config.launch import Launch
 from pytest_dlperf.config.launch_keys import Devices, StartOn
-from pytest_dlperf.config.launch_spec import LaunchSpec
-from pytest_dlperf.config.launch_variables import LaunchVariables
+from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.config.template import EXTRA_ARGUMENTS, case_fields, fill
 from pytest_dlperf.launch.hosts import Accelerators, Host
 from pytest_dlperf.launch.step_lines import SERVING, TRAINER, steps_folder
@@ -128,7 +128,7 @@ def example_nodes(
 
 
 def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by name
-    spec: LaunchSpec,
+    spec: Launch,
     *,
     case: Case,
     window: Window,
@@ -207,7 +207,7 @@ def endpoint(address: str, port: int) -> str:
 
 
 def _values(
-    spec: LaunchSpec, case: Case, common: Mapping[str, object], rank: int, node: Node
+    spec: Launch, case: Case, common: Mapping[str, object], rank: int, node: Node
 ) -> dict[str, object]:
     values = {
         **common,
@@ -221,7 +221,7 @@ def _values(
     return {**values, **named}
 
 
-def _confinement(spec: LaunchSpec, node: Node) -> dict[str, str]:
+def _confinement(spec: Launch, node: Node) -> dict[str, str]:
     """Give the variables that confine a trainer to its devices; the system's and user's go before.
 
     A trainer on processors is left what there is.
@@ -233,7 +233,7 @@ def _confinement(spec: LaunchSpec, node: Node) -> dict[str, str]:
     return confined(kind, shown.ids, node.device_ids, mixed=shown.are_mixed)
 
 
-def _serving(spec: LaunchSpec, node: Node, values: Mapping[str, object]) -> tuple[str, ...]:
+def _serving(spec: Launch, node: Node, values: Mapping[str, object]) -> tuple[str, ...]:
     """Give what runs a server beside the command behind it, where there is one."""
     server = spec.server
     if server is None:
@@ -249,7 +249,7 @@ def _serving(spec: LaunchSpec, node: Node, values: Mapping[str, object]) -> tupl
 
 
 def _arguments(
-    spec: LaunchSpec, case: Case, values: Mapping[str, object], extra: tuple[str, ...]
+    spec: Launch, case: Case, values: Mapping[str, object], extra: tuple[str, ...]
 ) -> tuple[str, ...]:
     found: list[str] = []
     for template in spec.arguments(case):

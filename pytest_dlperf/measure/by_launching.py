@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.config.launch_keys import Devices, StartOn
-from pytest_dlperf.config.launch_variables import resolve
-from pytest_dlperf.config.settings import Setting
+from pytest_dlperf.config.settings import Setting, resolve
 from pytest_dlperf.config.systems import System
 from pytest_dlperf.files.masking import Digests
 from pytest_dlperf.launch.containers import PYTHON
@@ -369,7 +368,7 @@ class LaunchMeasurer:
             if spec.steps is not None and not (read.steps or died):
                 hints.append(why_no_steps(spec.steps, logs))
             if spec.log_file is not None and not read.steps:
-                hints.append(f"is log.file {spec.log_file!r} what the trainer writes?")
+                hints.append(f"is launch.log_file {spec.log_file!r} what the trainer writes?")
             read = replace(read, reason="; ".join(filter(None, hints)))
             if not (outcome.succeeded or outcome.error):
                 # A trainer may have died of it before the watch has seen it.

@@ -13,11 +13,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.config.container import Container
-from pytest_dlperf.config.launch_keys import Devices, VariableKind
-from pytest_dlperf.config.launch_spec import LaunchSpec
-from pytest_dlperf.config.launch_variables import LaunchVariables, published, resolve
-from pytest_dlperf.config.settings import Setting
+from pytest_dlperf.config.launch import Launch
+from pytest_dlperf.config.launch_keys import Container, Devices, VariableKind
+from pytest_dlperf.config.settings import LaunchVariables, Setting, published, resolve
 from pytest_dlperf.config.systems import System
 from pytest_dlperf.config.template import fill, names_in
 from pytest_dlperf.launch.containers import contained, image_probe, node_in_container
@@ -109,7 +107,7 @@ class CaseLaunch(Struct, frozen=True, kw_only=True):
     """
 
     system: System
-    spec: LaunchSpec
+    spec: Launch
     case: Case
     variables: LaunchVariables
     container: Container | None

@@ -316,13 +316,12 @@ def launching(
         UsageError: There is no such launcher, hosts are wrong, or none takes an option that is set.
     """
     # A session that reads logs does without these.
-    from pytest_dlperf.config.launch_variables import unknown_engine_options
+    from pytest_dlperf.config.settings import own_settings, unknown_engine_options
     from pytest_dlperf.launch.choosing import fleet_of
     from pytest_dlperf.measure.by_launching import LaunchMeasurer
 
     settings, cluster = suite.settings, suite.cluster
-    launches = [system.launch for system in suite.systems.values() if system.launch is not None]
-    of_systems = (launch.settings for launch in launches)
+    of_systems = (own_settings(it.launch) for it in suite.systems.values() if it.launch)
     every = chain(settings.launch_settings, cluster.settings, cluster.control, *of_systems)
     known = {option for engine in engines for option in engine.takes}
     if problems := list(unknown_engine_options(every, known)):

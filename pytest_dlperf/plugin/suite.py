@@ -75,7 +75,7 @@ def _check_settings(settings: Settings, systems: Mapping[str, System], cluster: 
     every = (*settings.launch_settings, *cluster.settings, *cluster.control)
     if not every:
         return
-    from pytest_dlperf.config.launch_variables import check_settings, unpublished
+    from pytest_dlperf.config.settings import check_settings, unpublished
     from pytest_dlperf.files.masking import closed_part, keep_quiet, names_secret
 
     specs = {name: system.launch for name, system in systems.items()}

@@ -56,7 +56,7 @@ def _node_line(command: NodeCommand) -> str:
     folder = command.working_directory
     change = f"cd {shlex.quote(folder)} && " if folder is not None else ""
     file = command.log_file
-    notes = [f"log.file: {file}"] if file is not None else []
+    notes = [f"launch.log_file: {file}"] if file is not None else []
     if command.python_path:
         notes.append(f"in front of PYTHONPATH: {':'.join(command.python_path)}")
     note = f"  # {'; '.join(notes)}" if notes else ""
