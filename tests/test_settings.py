@@ -249,7 +249,7 @@ def test_the_files_say_the_same_as_the_command_line(tmp_path):
         "control: {vars: {mine: {container: {image: y, options: []}}}}\n"
     )
     cluster = find_cluster(tmp_path, "office")
-    found = contained(list(cluster.control), list(cluster.settings))
+    found = contained(list(cluster.control_settings), list(cluster.settings))
     assert found == contained(
         said("*.container.image=y", "*.container.devices=nvidia /dev/infiniband"),
         said("*.slurm.srun=--a=1 '--b=2 3'", "*.container.mounts=/a:/b:ro"),

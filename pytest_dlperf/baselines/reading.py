@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from pytest_dlperf.config.cluster import ESTIMATOR_HELP, Cluster, Facts
+from pytest_dlperf.config.cluster import Cluster, Facts
 from pytest_dlperf.files.mistakes import nearest, unknown_key
 from pytest_dlperf.files.yamlfile import YamlFile
 from pytest_dlperf.model import statistics
@@ -74,7 +74,8 @@ class BaselinesFile(Part, frozen=True, kw_only=True):
         dict[_MetricName, Definition] | None,
         doc("Unit and direction of every metric that an entry has; those of the system."),
     ]
-    estimator: Annotated[Estimator, doc(ESTIMATOR_HELP)]
+    estimator: Estimator
+    """How throughput is computed from a log. Numbers of different estimators are never compared."""
     provenance: Annotated[
         dict[str, Scalar | Facts],
         doc("Where the numbers come from: free text by name, and versions in 'software'."),

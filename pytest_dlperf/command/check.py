@@ -149,7 +149,7 @@ def _unreadable_baselines(folder: Path) -> list[Diagnostic]:
 def _settings(cluster: Cluster, systems: Mapping[str, System]) -> list[Diagnostic]:
     """Find variables that the cluster sets for launches and no system has."""
     specs = {name: system.launch for name, system in systems.items()}
-    return list(check_settings(specs, (*cluster.settings, *cluster.control)))
+    return list(check_settings(specs, (*cluster.settings, *cluster.control_settings)))
 
 
 # ------------------------------------------------------------------------- output

@@ -6,27 +6,26 @@ The peaks of its devices come from that file, or from a table of those that vend
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from pytest_dlperf.config.launch_keys import Vars
 from pytest_dlperf.config.options import LOCAL_CLUSTER
 from pytest_dlperf.config.settings import Setting, settings_of
 from pytest_dlperf.files.mistakes import nearest
-from pytest_dlperf.files.yamlfile import YamlFile, load
+from pytest_dlperf.files.yamlfile import YamlFile, load_plain
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Judgement, Verdict
-from pytest_dlperf.model.keys import FolderPath, Part, Precision, Scalar, SomeOf, Text
-from pytest_dlperf.model.measurement import Estimator
+from pytest_dlperf.model.keys import FolderPath, Part, Precision, Scalar, SomeOf, Text, text
+from pytest_dlperf.model.measurement import MACHINE_FACTS, Estimator
 
 CLUSTER_FILE: Final = "cluster.yaml"
-_PEAKS: Final = Path(__file__).with_name("peaks.yaml")
 
 Facts = dict[str, Scalar]
 """Facts by name: any scalars, as they are written."""
@@ -35,28 +34,6 @@ Peak = Annotated[float, Meta(gt=0, le=10**9)]
 
 class UnknownClusterError(UsageError):
     """No such cluster; the message lists those that there are."""
-
-
-class Machine(Part, frozen=True, kw_only=True):
-    """What numbers were measured on, with the keys of ``Fingerprint.machine``."""
-
-    device: Scalar | None = None
-    """Model of the accelerators, or of the processors where a system needs none."""
-    devices_per_node: Scalar | None = None
-    """How many of them a node has."""
-    interconnect: Scalar | None = None
-    """What joins the devices of a node, such as nvlink; only cluster.yaml says it."""
-    network: Scalar | None = None
-    """What joins the nodes: infiniband, ethernet."""
-
-
-MACHINE_HELP: Final = (
-    "What the numbers were measured on, the device as its tool prints it. It must match, as far "
-    "as both sides know it, or nothing is compared."
-)
-ESTIMATOR_HELP: Final = (
-    "How throughput is computed from a log. Numbers of different estimators are never compared."
-)
 
 
 class Kubernetes(Part, frozen=True, kw_only=True):
@@ -99,8 +76,23 @@ class Expected(Part, frozen=True, kw_only=True):
         return f"{self.reason}, until {self.until}" if is_meant else None
 
 
-class _Machines(Part, frozen=True, kw_only=True):
-    """What a cluster's file says of its machines."""
+_DeviceCount = Annotated[int, Meta(ge=1, le=10_000)]
+_Interpreter = Annotated[str, Meta(pattern=r"[^0-9.\s]", title="a Python interpreter")]
+_Fact = Annotated[str, text(f"^({'|'.join(MACHINE_FACTS)})$", ", ".join(MACHINE_FACTS))]
+
+
+class ControlKeys(Part, frozen=True, kw_only=True):
+    """What a cluster's file says of the accepted software."""
+
+    vars: dict[str, Vars]
+    """What makes a launch one of the accepted software; it goes before all that is set otherwise.
+    """
+    description: Text | None = None
+    """What the accepted software is."""
+
+
+class ClusterFile(Part, frozen=True, kw_only=True):
+    """One set of machines whose numbers are comparable."""
 
     estimator: Estimator = Estimator.STEADY
     """How throughput is computed from a log. Numbers of different estimators are never compared."""
@@ -127,47 +119,25 @@ class _Machines(Part, frozen=True, kw_only=True):
     """Free facts for the reader, by name."""
     software: Facts = {}
     """Versions for the reader, by name."""
-
-
-_DeviceCount = Annotated[int, Meta(ge=1, le=10_000)]
-_Interpreter = Annotated[str, Meta(pattern=r"[^0-9.\s]", title="a Python interpreter")]
-
-
-class ControlKeys(Part, frozen=True, kw_only=True):
-    """What a cluster's file says of the accepted software."""
-
-    vars: dict[str, Vars]
-    """What makes a launch one of the accepted software; it goes before all that is set otherwise.
-    """
-    description: Text | None = None
-    """What the accepted software is."""
-
-
-class ClusterFile(_Machines, frozen=True, kw_only=True):
-    """One set of machines whose numbers are comparable."""
-
     vars: dict[str, Vars] = {}
     """What is set for launches: by system id, or '*' for every system."""
     control: ControlKeys | None = None
     """The accepted software, to be run beside what is tested after a case has regressed."""
-    machine: Machine = Machine()
-    """What the numbers were measured on, the device as its tool prints it. It must match, as far as
-    both sides know it, or nothing is compared."""
+    machine: dict[_Fact, Scalar] = {}
+    """What the numbers were measured on: the device as its tool prints it, devices_per_node, the
+    interconnect of a node's devices, the network of the nodes. It must match, as far as both sides
+    know it, or nothing is compared."""
 
 
-class Cluster(_Machines, frozen=True, kw_only=True):
-    """One set of machines whose numbers are comparable.
-
-    ``systems`` is ``None`` for all. ``control`` makes a launch one of the accepted software, and
-    goes before all that is set otherwise. ``machine`` has the keys of ``Fingerprint.machine``, and
-    holds for baselines that do not say it themselves.
-    """
+class Cluster(ClusterFile, frozen=True, kw_only=True):
+    """A cluster, and what its file sets for launches."""
 
     name: str
     directory: Path
     settings: tuple[Setting, ...] = ()
-    control: tuple[Setting, ...] = ()
-    machine: Mapping[str, str] = {}
+    control_settings: tuple[Setting, ...] = ()
+    """What makes a launch one of the accepted software; it goes before all that is set otherwise.
+    """
 
 
 def find_cluster(baselines_directory: Path, name: str) -> Cluster:
@@ -197,9 +167,8 @@ def find_cluster(baselines_directory: Path, name: str) -> Cluster:
         name=name,
         directory=file.parent,
         settings=settings,
-        control=control,
-        machine=keys.machine.set_keys(),
-        **{key: getattr(keys, key) for key in _Machines.__struct_fields__},
+        control_settings=control,
+        **{key: getattr(keys, key) for key in ClusterFile.__struct_fields__},
     )
 
 
@@ -211,27 +180,17 @@ def undeclared_systems(cluster: Cluster, declared: Collection[str]) -> Iterator[
             yield f"names the system {name!r}, which no system file declares{near}"
 
 
-# ------------------------------------------------------------------- what devices can do
-
-
-class _Peak(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The dense peaks of a device in TFLOP/s, by precision.
-
-    ``device`` is an expression for all of its name, as the vendor's tool prints it; ``source`` is
-    the vendor's page.
-    """
-
-    device: str
-    source: str
-    peaks: Mapping[str, float]
-
-
 def published_peak(device: str | None, precision: str) -> float | None:
     """Look up what one device can do without sparsity, in TFLOP/s; ``None`` if not listed."""
-    rows = (row.peaks for row in _peaks() if re.fullmatch(row.device, device or ""))
-    return next(rows, {}).get(precision)
+    for row in _peaks():
+        if re.fullmatch(row["device"], device or ""):
+            peak: float | None = row["peaks"].get(precision)
+            return peak
+    return None
 
 
 @cache
-def _peaks() -> tuple[_Peak, ...]:
-    return load(_PEAKS, tuple[_Peak, ...])
+def _peaks() -> list[Any]:
+    """Read the rows of the table: an expression for a device's name, and its peaks by precision."""
+    rows: list[Any] = load_plain(Path(__file__).with_name("peaks.yaml"))
+    return rows

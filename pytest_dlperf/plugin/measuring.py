@@ -231,7 +231,7 @@ class Measuring:
     def control_runs(self, gate_input: GateInput) -> ControlRuns:
         """Run the tested and the accepted software, interleaved, as far as possible."""
         measurement, launcher = gate_input.case.measurement, self.launcher
-        control = self.suite.cluster.control
+        control = self.suite.cluster.control_settings
         if launcher is None or not control:
             problem = f"nothing can be run beside the logs of {measurement.case_id}"
             return ControlRuns(problem=problem)
@@ -322,7 +322,7 @@ def launching(
 
     settings, cluster = suite.settings, suite.cluster
     of_systems = (own_settings(it.launch) for it in suite.systems.values() if it.launch)
-    every = chain(settings.launch_settings, cluster.settings, cluster.control, *of_systems)
+    every = chain(settings.launch_settings, cluster.settings, cluster.control_settings, *of_systems)
     known = {option for engine in engines for option in engine.takes}
     if problems := list(unknown_engine_options(every, known)):
         raise UsageError("\n".join(map(str, problems)))

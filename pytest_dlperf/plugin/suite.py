@@ -72,7 +72,7 @@ def _check_metrics(settings: Settings, systems: Mapping[str, System]) -> None:
 
 
 def _check_settings(settings: Settings, systems: Mapping[str, System], cluster: Cluster) -> None:
-    every = (*settings.launch_settings, *cluster.settings, *cluster.control)
+    every = (*settings.launch_settings, *cluster.settings, *cluster.control_settings)
     if not every:
         return
     from pytest_dlperf.config.settings import check_settings, unpublished
@@ -109,7 +109,7 @@ class Suite(Struct, frozen=True, kw_only=True):
     def control(self) -> ControlArm:
         """When the accepted software is run beside what is tested: never where it cannot be."""
         settings = self.settings
-        can_run = bool(self.cluster.control) and not settings.log_sources
+        can_run = bool(self.cluster.control_settings) and not settings.log_sources
         # A worse number is accepted with a reason, whether software or hardware made it worse.
         is_moot = settings.update_baselines and settings.reason is not None
         return settings.control if can_run and not is_moot else ControlArm.NEVER
