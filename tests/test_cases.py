@@ -224,14 +224,7 @@ def test_a_case_that_has_no_id_cannot_be_made(change, message):
         Case(**{**fields, "work": Work.parse(str(fields["work"]))})
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"batch": 0}, "the batch per replica is at least 1, not 0"),
-        ({"batch": 0, "is_global": True}, "the global batch is at least 1, not 0"),
-        ({"batch": 1, "sequence_length": 0}, "the sequence length is at least 1, not 0"),
-    ],
-)
-def test_a_step_does_something(change, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("change", [{"batch": 0}, {"batch": 1, "sequence_length": 0}])
+def test_a_step_does_something(change):
+    with pytest.raises(ValueError, match="batch and sequence length are at least 1, not 0"):
         Work(**change)

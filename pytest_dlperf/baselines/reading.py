@@ -14,7 +14,7 @@ from pytest_dlperf.files.yamlfile import YamlFile
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import Baseline, BaselineKeys, Number, SharedKeys, Spread
 from pytest_dlperf.model.case import AXIS_VALUE_PATTERN, NAME_PATTERN, PRECISION_PATTERN
-from pytest_dlperf.model.keys import Part, Scalar, Text, TopologyText, doc
+from pytest_dlperf.model.keys import Part, Scalar, Text, TopologyText
 from pytest_dlperf.model.measurement import MACHINE_FACTS, Estimator
 from pytest_dlperf.model.metric import MEMBER, SHARED, Better, Metric
 from pytest_dlperf.model.results import parse_time
@@ -49,8 +49,10 @@ MetricValue = Number | BaselineKeys
 class Definition(Part, frozen=True, kw_only=True):
     """Unit and direction of a metric, for all entries of a file."""
 
-    unit: Annotated[Text, doc("That of the metric's numbers, where it has one.")] = ""
-    better: Annotated[Better, doc("The direction in which it improves.")]
+    unit: Text = ""
+    """That of the metric's numbers, where it has one."""
+    better: Better
+    """The direction in which it improves."""
 
     @classmethod
     def of(cls, metric: Metric | Baseline) -> Definition | None:
@@ -69,22 +71,17 @@ class EntryKeys(SharedKeys, frozen=True, kw_only=True):
 class BaselinesFile(Part, frozen=True, kw_only=True):
     """Accepted numbers by variant (as in fp32-b128), topology (<N>n<D>g) and metric."""
 
-    system: Annotated[Text, doc("The system's id, the file's name too.")]
-    metrics: Annotated[
-        dict[_MetricName, Definition] | None,
-        doc("Unit and direction of every metric that an entry has; those of the system."),
-    ]
+    system: Text
+    """The system's id, the file's name too."""
+    metrics: dict[_MetricName, Definition] | None
+    """Unit and direction of every metric that an entry has; those of the system."""
     estimator: Estimator
     """How throughput is computed from a log. Numbers of different estimators are never compared."""
-    provenance: Annotated[
-        dict[str, Scalar | Facts],
-        doc("Where the numbers come from: free text by name, and versions in 'software'."),
-    ] = {}
+    provenance: dict[str, Scalar | Facts] = {}
+    """Where the numbers come from: free text by name, and versions in 'software'."""
     # Deleting entries by hand leaves empty mappings.
-    entries: Annotated[
-        dict[_Variant, dict[TopologyText, EntryKeys | None] | None] | None,
-        doc("The accepted numbers, by variant (as in fp32-b128) and topology (as in 4n8g)."),
-    ]
+    entries: dict[_Variant, dict[TopologyText, EntryKeys | None] | None] | None
+    """The accepted numbers, by variant (as in fp32-b128) and topology (as in 4n8g)."""
 
 
 class Contents(Struct, frozen=True, kw_only=True):

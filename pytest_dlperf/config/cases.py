@@ -13,7 +13,7 @@ from pytest_dlperf.files.mistakes import KeyPath
 from pytest_dlperf.files.yamlfile import YamlFile
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.keys import many
-from pytest_dlperf.model.work import ONE_DEVICE, Layout, Work, counts_tokens
+from pytest_dlperf.model.work import ONE_DEVICE, TOKENS, Layout, Work
 
 _BATCHES: Final = ("batch_per_device", "batch_per_replica", "global_batch")
 _OF_ALL: Final = ("axes", "topologies", "reference")
@@ -113,7 +113,7 @@ def _mistakes(entry: Entry, unit: str, flops: dict[str, float]) -> Iterator[tupl
         yield ("batch_per_device",), f"{message}batch_per_replica, or all of it as global_batch"
     if len(flops) > 1:
         yield (), f"{' and '.join(flops)} say the same; give one"
-    counts = [f"throughput in {unit}"] if counts_tokens(unit) else []
+    counts = [f"throughput in {unit}"] if unit == TOKENS else []
     for what in (*counts, *flops)[:1] if not entry.sequence_length else ():
         if what != "flops_per_sample":
             yield (), f"{what} needs 'sequence_length' here: how many tokens a sample is"

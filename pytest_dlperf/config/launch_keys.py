@@ -10,6 +10,7 @@ from functools import cache
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import asdict
 
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.keys import (
@@ -28,7 +29,6 @@ from pytest_dlperf.model.keys import (
     many,
     text,
 )
-from pytest_dlperf.model.work import WAYS
 
 Count = Annotated[
     Scalar, text(r"^[1-9][0-9]{0,8}\+?$", "a count such as 2, or 2+ for at least so many")
@@ -78,7 +78,7 @@ class Condition(Part, frozen=True, kw_only=True):
             and _is_among(topology.world_size, self.world_size)
             and _is_among(case.sequence_length or 0, self.sequence_length)
             and all(case.free_axes.get(name) in many(values) for name, values in self.axes.items())
-            and all(_is_among(getattr(case.layout, way), getattr(self, way)) for way in WAYS)
+            and all(_is_among(n, getattr(self, way)) for way, n in asdict(case.layout).items())
         )
 
     @property

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from pytest_dlperf.model.case import SINGLE_DEVICE
-from pytest_dlperf.model.keys import Percent, Scalar, SomeOf, Text, TopologyText, doc
+from pytest_dlperf.model.keys import Percent, Scalar, SomeOf, Text, TopologyText
 from pytest_dlperf.model.measurement import (
     MACHINE_FACTS,
     Estimator,
@@ -41,15 +41,19 @@ Time = Annotated[
 class AcceptedSession(Struct, frozen=True, kw_only=True):
     """A later session that passed and was added to the baseline."""
 
-    at: Annotated[Time, doc("When the session began.")]
-    runs: Annotated[SomeOf[Number], doc("The runs' numbers in their order, in the metric's unit.")]
+    at: Time
+    """When the session began."""
+    runs: SomeOf[Number]
+    """The runs' numbers in their order, in the metric's unit."""
 
 
 class PooledNoise(Struct, frozen=True, kw_only=True):
     """Noise between the runs of a session."""
 
-    deviation: Annotated[Number, doc("The relative standard deviation.")]
-    dof: Annotated[RunNumber, doc("Its degrees of freedom.")]
+    deviation: Number
+    """The relative standard deviation."""
+    dof: RunNumber
+    """Its degrees of freedom."""
 
 
 class Loss(Struct, frozen=True, array_like=True):
@@ -65,87 +69,71 @@ class Loss(Struct, frozen=True, array_like=True):
 class Spread(Struct, frozen=True, kw_only=True):
     """How sessions differ from each other, as far as earlier ones have shown it."""
 
-    losses: Annotated[
-        tuple[Loss, ...],
-        doc(
-            "By how much each session was worse than those before it, in percent, and the standard "
-            "error of that by its runs: the last thirty, the oldest first."
-        ),
-    ] = ()
-    changed: Annotated[
-        Loss | None,
-        doc("The same of the first session that was worse, or better, since the last that passed."),
-    ] = None
-    noise: Annotated[
-        PooledNoise | None, doc("The noise between runs before the number was accepted.")
-    ] = None
+    losses: tuple[Loss, ...] = ()
+    """By how much each session was worse than those before it, in percent, and the standard error
+    of that by its runs: the last thirty, the oldest first."""
+    changed: Loss | None = None
+    """The same of the first session that was worse, or better, since the last that passed."""
+    noise: PooledNoise | None = None
+    """The noise between runs before the number was accepted."""
 
 
 class Acceptance(Struct, frozen=True, kw_only=True):
     """Where an accepted number comes from."""
 
-    at: Annotated[Time, doc("When the session began.")]
-    by: Annotated[Scalar | None, doc("Who accepted it: the CI's actor, or Git's identity.")] = None
-    commit: Annotated[Scalar | None, doc("Commit of the folder that the suite lay in.")] = None
-    reason: Annotated[Scalar | None, doc("Why it was accepted (--dlperf-reason).")] = None
-    hosts: Annotated[tuple[Scalar, ...], doc("Where it was measured, node 0 first.")] = ()
-    software: Annotated[Mapping[str, Scalar], doc("Versions by name.")] = {}
-    commits: Annotated[
-        Mapping[str, Scalar], doc("Commits of the checkouts that the trainer ran from, by folder.")
-    ] = {}
-    launch: Annotated[LaunchFacts | None, doc("How it was launched, secrets masked.")] = None
+    at: Time
+    """When the session began."""
+    by: Scalar | None = None
+    """Who accepted it: the CI's actor, or Git's identity."""
+    commit: Scalar | None = None
+    """Commit of the folder that the suite lay in."""
+    reason: Scalar | None = None
+    """Why it was accepted (--dlperf-reason)."""
+    hosts: tuple[Scalar, ...] = ()
+    """Where it was measured, node 0 first."""
+    software: Mapping[str, Scalar] = {}
+    """Versions by name."""
+    commits: Mapping[str, Scalar] = {}
+    """Commits of the checkouts that the trainer ran from, by folder."""
+    launch: LaunchFacts | None = None
+    """How it was launched, secrets masked."""
 
 
 class SharedKeys(Struct, frozen=True, kw_only=True):
     """What an entry of a file says for its metrics, or a metric for itself."""
 
-    acceptance: Annotated[Acceptance | None, doc("Where the number comes from.")] = None
-    machine: Annotated[
-        Mapping[str, Scalar],
-        doc("What the number was measured on: facts as under 'machine' in cluster.yaml."),
-    ] = {}
+    acceptance: Acceptance | None = None
+    """Where the number comes from."""
+    machine: Mapping[str, Scalar] = {}
+    """What the number was measured on: facts as under 'machine' in cluster.yaml."""
 
 
 class BaselineKeys(SharedKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a file says of a metric's baseline."""
 
-    accepted: Annotated[
-        Number,
-        doc(
-            "The number that a person agreed to: the median of the runs (and strays), in its unit."
-        ),
-    ]
-    mean: Annotated[Number | None, doc("Mean of the runs (and strays), for the reader.")] = None
-    over: Annotated[
-        Number | None,
-        doc("What a ratio was taken over: the reference topology's number."),
-    ] = None
-    reference: Annotated[TopologyText, doc("The topology that a ratio was taken over.")] = str(
-        SINGLE_DEVICE
-    )
-    runs: Annotated[Runs, doc("The runs that the number rests on, by run number.")] = {}
-    strays: Annotated[
-        Runs, doc("Numbers in the published median that are not runs of this case.")
-    ] = {}
+    accepted: Number
+    """The number that a person agreed to: the median of the runs (and strays), in its unit."""
+    mean: Number | None = None
+    """Mean of the runs (and strays), for the reader."""
+    over: Number | None = None
+    """What a ratio was taken over: the reference topology's number."""
+    reference: TopologyText = str(SINGLE_DEVICE)
+    """The topology that a ratio was taken over."""
+    runs: Runs = {}
+    """The runs that the number rests on, by run number."""
+    strays: Runs = {}
+    """Numbers in the published median that are not runs of this case."""
     # Deleting them by hand leaves an empty list.
-    sessions: Annotated[
-        tuple[AcceptedSession, ...] | None,
-        doc(
-            "Later sessions that passed and were added by --dlperf-extend-baselines: twelve at "
-            "most, the oldest first, one on each line."
-        ),
-    ] = ()
-    spread: Annotated[
-        Spread | None, doc("How sessions differ: written as they join, read by the gate.")
-    ] = None
-    tolerance_percent: Annotated[
-        Percent | None,
-        doc(
-            "By how much the case may be worse than the number, where that is not the metric's "
-            "own tolerance."
-        ),
-    ] = None
-    note: Annotated[Text | None, doc("What a reader of the number should know.")] = None
+    sessions: tuple[AcceptedSession, ...] | None = ()
+    """Later sessions that passed and were added by --dlperf-extend-baselines: twelve at most, the
+    oldest first, one on each line."""
+    spread: Spread | None = None
+    """How sessions differ: written as they join, read by the gate."""
+    tolerance_percent: Percent | None = None
+    """By how much the case may be worse than the number, where that is not the metric's own
+    tolerance."""
+    note: Text | None = None
+    """What a reader of the number should know."""
 
 
 class Baseline(BaselineKeys, frozen=True, kw_only=True, forbid_unknown_fields=False):

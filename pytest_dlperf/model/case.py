@@ -12,12 +12,12 @@ from msgspec.structs import asdict, force_setattr, replace
 
 from pytest_dlperf.model.work import (
     ONE_DEVICE,
+    TOKENS,
     WORK_PATTERN,
     Layout,
     RateScope,
     Scaling,
     Work,
-    counts_tokens,
     is_reserved,
 )
 
@@ -52,7 +52,6 @@ class Topology(Struct, frozen=True, order=True):
     devices_per_node: int
 
     def __post_init__(self) -> None:
-        """Refuse a topology without nodes or devices (``ValueError``)."""
         if self.nodes < 1 or self.devices_per_node < 1:
             raise ValueError(
                 f"a topology has at least one node and one device per node, "
@@ -74,10 +73,6 @@ class Topology(Struct, frozen=True, order=True):
     def world_size(self) -> int:
         """Devices in the whole run."""
         return self.nodes * self.devices_per_node
-
-    def ideal_speedup(self, over: Topology) -> float:
-        """Return how many times the devices of another topology it has: what no loss would give."""
-        return self.world_size / over.world_size
 
     def __str__(self) -> str:
         return f"{self.nodes}n{self.devices_per_node}g"
@@ -110,7 +105,6 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
     """The id under which tests, baselines and reports know the case; always made of the above."""
 
     def __post_init__(self) -> None:
-        """Make the id; refuse what could not be read back from it, or not be shared by devices."""
         check_name("framework", self.framework)
         check_name("model", self.model)
         for option in self.options:
@@ -156,18 +150,18 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
                 "[-<option>[+<option>…]]-<N>n<D>g, of a probe "
                 "<framework>-<model>[-<value of an axis>…]-<N>n<D>g"
             )
-        found = match.groupdict()
-        work = Work.parse(found["work"]) if "work" in found else None
-        axes = found.get("axes", "").split("-")[1:]
+        parts = match.groupdict()
+        work = Work.parse(parts["work"]) if "work" in parts else None
+        axes = parts.get("axes", "").split("-")[1:]
         is_scaled = work is not None and work.layout == ONE_DEVICE
         return cls(
-            framework=found["framework"],
-            model=found["model"],
-            precision=found.get("precision", ""),
+            framework=parts["framework"],
+            model=parts["model"],
+            precision=parts.get("precision", ""),
             work=work,
-            options=tuple(found["options"].split("+")) if found.get("options") else (),
+            options=tuple(parts["options"].split("+")) if parts.get("options") else (),
             free_axes={f"axis{number}": value for number, value in enumerate(axes, 1)},
-            topology=Topology.parse(found["topology"]),
+            topology=Topology.parse(parts["topology"]),
             reference_topology=SINGLE_DEVICE if is_scaled else None,
         )
 
@@ -230,13 +224,10 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def scaling(self) -> Scaling:
         """Weak or strong: what stays the same over the topologies of this training."""
-        return self.training_work.scaling
+        return Scaling.STRONG if self.training_work.is_global else Scaling.WEAK
 
     def batch_per(self, parts: int) -> int | None:
-        """Samples that each of so many equal parts of the devices takes in one step.
-
-        ``None`` where a replica is spread over several of them.
-        """
+        """Samples of a step of each of so many parts; ``None`` where a replica spans several."""
         replicas, rest = divmod(self.replicas, parts)
         return None if rest else replicas * self.batch_per_replica
 
@@ -255,20 +246,15 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
 
         ``ValueError``: the case has no sequence length.
         """
-        if not counts_tokens(unit):
+        if unit != TOKENS:
             return 1
         if self.sequence_length is None:
             raise ValueError(f"{self.id} has no sequence_length, so that {unit} cannot be counted")
         return self.sequence_length
 
     def work_of_step(self, unit: str) -> int:
-        """Return the work of a step in a unit of throughput: tokens for ``tokens/s``, else samples.
-
-        That of a probe, which has no steps, is 1.
-        """
-        if self.work is None:
-            return 1
-        return self.global_batch * self.tokens_per_sample(unit)
+        """Return the tokens or samples of a step, by the unit of throughput; of a probe 1."""
+        return 1 if self.work is None else self.global_batch * self.tokens_per_sample(unit)
 
     @property
     def reference(self) -> Case | None:
@@ -284,12 +270,9 @@ class Case(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def ideal_speedup(self) -> float | None:
-        """What its speedup would be without a loss; ``None`` without a reference topology.
-
-        The ratio of devices, under weak scaling as under strong.
-        """
-        reference = self.reference_topology
-        return None if reference is None else self.topology.ideal_speedup(reference)
+        """What its speedup would be without a loss: the ratio of devices, under any scaling."""
+        over = self.reference_topology
+        return None if over is None else self.topology.world_size / over.world_size
 
     def axes(self) -> dict[str, Any]:
         """Return the parts of the id by name, as the marker and the history carry them."""

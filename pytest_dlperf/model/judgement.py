@@ -97,11 +97,9 @@ class Decision(Struct, frozen=True, kw_only=True):
     verdict: Verdict
     """What it says of the runs."""
     reference: float
-    """What they are held against: the accepted number, or the last accepted sessions pooled; in the
-    metric's unit."""
+    """What they are held against: the accepted number, or the last accepted sessions pooled."""
     difference_percent: float
-    """How far the runs that count lie above the reference; negative: below. Which of them is worse
-    says the metric's direction."""
+    """How far the runs that count lie above the reference; negative: below."""
     tolerance_percent: float
     """The largest loss that passes with so many runs."""
     interval_percent: tuple[float, float] | None = None
@@ -249,9 +247,9 @@ class Companion(Struct, frozen=True, kw_only=True):
     metric: str | None = None
     """The worst of its metrics; ``None``, as the verdict, where it could not be run."""
     verdict: Verdict | None = None
-    """What the gate says of that metric."""
+    """The gate's verdict on it."""
     difference_percent: float | None = None
-    """How far the metric lies above its reference."""
+    """How far it lies above its reference."""
     loss_percent: float | None = None
     """By how much it is worse."""
     reason: str | None = None
@@ -270,11 +268,9 @@ class Explanation(Struct, frozen=True, kw_only=True):
     since: PastSession | None = None
     """The first session at the level of now; this one where that is new; ``None`` where unknown."""
     red_since: PastSession | None = None
-    """The first of the red sessions right before ``since``; of a number that passes again, of those
-    before now. ``None`` without any."""
+    """The first of the red sessions right before ``since``, or before now if it passes again."""
     last_good: PastSession | None = None
-    """The last session before all of these, which was not red; where the history has none, that of
-    the accepted number."""
+    """The last session before these that was not red, else that of the accepted number."""
     days: int | None = None
     """Calendar days from the last good session to now."""
     days_at_level: int = 1

@@ -33,11 +33,6 @@ class Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-def doc(text: str) -> Meta:
-    """Say what a key means."""
-    return Meta(description=text)
-
-
 def text(pattern: str, title: str) -> Meta:
     """Say what a text must be like, as an expression and in words."""
     return Meta(pattern=pattern, title=title)

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.commits import Checkout
-from pytest_dlperf.model.keys import Scalar, doc
+from pytest_dlperf.model.keys import Scalar
 from pytest_dlperf.model.metric import MEMBER, SPEEDUP, THROUGHPUT, Metric
 
 
@@ -56,17 +56,16 @@ MACHINE_FACTS: Final = {
 PUBLISHED_DECIMALS: Final = 2
 """Decimals that the original benchmark rounds every throughput and speedup to."""
 
-
 Count = Annotated[int, Meta(ge=0)]
 
 
 class Window(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The steps of a run that count: warm-up left out, then the measured ones."""
 
-    warmup_steps: Annotated[int, Meta(ge=0, le=10**9, description="Steps that are left out first.")]
-    measured_steps: Annotated[
-        int, Meta(ge=1, le=10**9, description="Steps that are measured after them.")
-    ]
+    warmup_steps: Annotated[int, Meta(ge=0, le=10**9)]
+    """Steps that are left out first."""
+    measured_steps: Annotated[int, Meta(ge=1, le=10**9)]
+    """Steps that are measured after them."""
 
 
 NO_WINDOW: Final = Window(warmup_steps=0, measured_steps=0)
@@ -89,13 +88,11 @@ class Run(Struct, frozen=True, kw_only=True):
     log: str | None = None
     """Path of the log that its numbers come from; of several, the first."""
     log_size_at_end: Count | None = None
-    """Bytes of ``log`` when we had its programs ended: the rest of the log is of their end.
-    ``None`` where they ended by themselves, or where that is unknown."""
+    """Bytes of ``log`` when we ended its programs; ``None`` where they ended by themselves."""
     steps: Count | None = None
     """The number of steps that its numbers rest on."""
     paused: bool = False
-    """Whether most of its window is a gap between two time stamps: a pause, or a clock that was
-    set."""
+    """Whether most of its window is one gap between two time stamps."""
     failed_attempts: tuple[Run, ...] = ()
     """Attempts before it that failed or hung, where the system allows that a run is repeated."""
 
@@ -107,18 +104,16 @@ class LaunchFacts(Struct, frozen=True, kw_only=True):
     facts of two sessions differ only where the launch was changed.
     """
 
-    launcher: Annotated[Scalar, doc("Name of the launcher or queue.")]
-    arguments: Annotated[
-        tuple[Scalar, ...],
-        doc("The command line of node 0; {names} stand for what each run has of its own."),
-    ]
-    environment: Annotated[Mapping[str, Scalar], doc("Variables that the launch set.")] = {}
-    working_directory: Annotated[
-        Scalar | None, doc("Where the command started; default: the launcher's own.")
-    ] = None
-    options: Annotated[
-        Mapping[str, Scalar], doc("Options of the launcher, the queue or the container, by name.")
-    ] = {}
+    launcher: Scalar
+    """Name of the launcher or queue."""
+    arguments: tuple[Scalar, ...]
+    """The command line of node 0; {names} stand for what each run has of its own."""
+    environment: Mapping[str, Scalar] = {}
+    """Variables that the launch set."""
+    working_directory: Scalar | None = None
+    """Where the command started; default: the launcher's own."""
+    options: Mapping[str, Scalar] = {}
+    """Options of the launcher, the queue or the container, by name."""
 
 
 class Fingerprint(Struct, frozen=True, kw_only=True):
@@ -131,9 +126,8 @@ class Fingerprint(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     """Names, node 0 first."""
     commits: Mapping[str, str] = {}
-    """Commits of the checkouts that the trainer runs from on node 0, the names of changed files
-    behind a ``+``; by what the user calls the folder, which may lie elsewhere another time, or by
-    the package that is installed from there."""
+    """Commits of the checkouts that the trainer runs from on node 0, by the folder as the user
+    calls it or the package installed from there; names of changed files stand behind a ``+``."""
     launch: LaunchFacts | None = None
     """``None`` where that is not known."""
 
@@ -218,10 +212,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
     def metric(self, name: str) -> Metric:
         """Return a metric by its name (``KeyError``: the runs cannot have it)."""
-        for metric in self.metrics:
-            if metric.name == name:
-                return metric
-        raise KeyError(name)
+        return {metric.name: metric for metric in self.metrics}[name]
 
     def samples(self, name: str) -> Samples:
         """Return the numbers of a metric, as many as runs have it (``KeyError``: they cannot)."""
@@ -248,11 +239,10 @@ class Measurement(Struct, frozen=True, kw_only=True):
         ``None`` without either, and over a throughput so low that it is rounded to 0. Measurements
         of different estimators or units have none (``ValueError``).
         """
-        if metric.ratio_of is None:
-            raise AssertionError(f"{metric.name} is not a ratio")
-        if any(metric.ratio_of not in one.names for one in (self, reference)):
+        name = metric.ratio_of or ""
+        if name not in self.names & reference.names:
             return None
-        own, other = self.samples(metric.ratio_of), reference.samples(metric.ratio_of)
+        own, other = self.samples(name), reference.samples(name)
         if (self.estimator, own.metric.unit) != (reference.estimator, other.metric.unit):
             raise ValueError(
                 f"a {metric.name} needs one estimator and unit: {self.case_id} has "

@@ -37,10 +37,6 @@ class Better(StrEnum):
         """Return the worst of some values."""
         return min(values) if self is Better.HIGHER else max(values)
 
-    def best(self, values: tuple[float, ...]) -> float:
-        """Return the best of some values."""
-        return max(values) if self is Better.HIGHER else min(values)
-
 
 class Source(StrEnum):
     """Where the numbers of a metric come from."""
@@ -73,20 +69,14 @@ _Bound = Annotated[float, Meta(ge=-1e300, le=1e300)]
 class Sanity(Struct, frozen=True, kw_only=True):
     """What a run's samples have to fulfil, whatever was accepted; else the run is invalid."""
 
-    finite: Annotated[bool, Meta(description="No number is NaN or infinite.")] = True
-    falls: Annotated[
-        bool,
-        Meta(
-            description="The window's second half is lower than its first, by more than the "
-            "scatter."
-        ),
-    ] = False
-    below: Annotated[
-        _Bound | None, Meta(description="Each number of the window lies below, in the unit.")
-    ] = None
-    above: Annotated[
-        _Bound | None, Meta(description="Each number of the window lies above, in the unit.")
-    ] = None
+    finite: bool = True
+    """No number is NaN or infinite."""
+    falls: bool = False
+    """The window's second half is lower than its first, by more than the scatter."""
+    below: _Bound | None = None
+    """Each number of the window lies below, in the unit."""
+    above: _Bound | None = None
+    """Each number of the window lies above, in the unit."""
 
 
 class Metric(Struct, frozen=True, kw_only=True):

@@ -58,8 +58,7 @@ class CaseResult(Struct, frozen=True, kw_only=True, dict=True):
     accepted: Mapping[str, Baseline] = {}
     """Baselines that the case was compared with, by metric."""
     stored: Mapping[str, float] = {}
-    """Accepted numbers of all its baselines, also those that it could not be compared with, by
-    metric."""
+    """Accepted numbers of all its baselines, by metric, also those that cannot be compared with."""
     judgements: Mapping[str, Judgement] = {}
     """Verdicts, and how they came about, by metric."""
     explanations: Mapping[str, Explanation] = {}
@@ -110,17 +109,17 @@ class CaseResult(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _metrics(self) -> Mapping[str, MetricResult]:
-        known: dict[str, Metric] = {}
+        metrics: dict[str, Metric] = {}
         for metric in self.measurement.metrics if self.measurement is not None else ():
-            known[metric.name] = metric
+            metrics[metric.name] = metric
             if metric.name == SPEEDUP_METRIC.ratio_of and self.case.is_scaled:
-                known[SPEEDUP_METRIC.name] = SPEEDUP_METRIC
-        known |= {judgement.metric.name: judgement.metric for judgement in self.judgements.values()}
-        return {name: self._metric(metric) for name, metric in known.items()}
+                metrics[SPEEDUP_METRIC.name] = SPEEDUP_METRIC
+        metrics |= {each.metric.name: each.metric for each in self.judgements.values()}
+        return {name: self._metric(metric) for name, metric in metrics.items()}
 
     def _metric(self, metric: Metric) -> MetricResult:
         name = metric.name
-        given = MetricResult(
+        result = MetricResult(
             metric=metric,
             accepted=self.accepted.get(name),
             judgement=self.judgements.get(name),
@@ -128,11 +127,11 @@ class CaseResult(Struct, frozen=True, kw_only=True, dict=True):
         )
         if metric.ratio_of is not None:
             efficiency = self.efficiency_percent(self.speedup)
-            return replace(given, median=self.speedup, efficiency_percent=efficiency)
+            return replace(result, median=self.speedup, efficiency_percent=efficiency)
         if self.measurement is None or name not in self.measurement.names:
-            return given
+            return result
         samples = self.measurement.samples(name)
-        return replace(given, median=samples.median, mean=samples.mean, spread=samples.spread)
+        return replace(result, median=samples.median, mean=samples.mean, spread=samples.spread)
 
 
 def merge(result: CaseResult, other: CaseResult) -> CaseResult:
@@ -167,8 +166,7 @@ def with_worse_judgement(
 ) -> Mapping[str, Judgement]:
     """Add a judgement, unless its metric has a worse one."""
     name = new.metric.name
-    known = judgements.get(name)
-    if known is not None and _severity(known) <= _severity(new):
+    if name in judgements and _severity(judgements[name]) <= _severity(new):
         return judgements
     return {**judgements, name: new}
 
@@ -176,8 +174,7 @@ def with_worse_judgement(
 def _severity(judgement: Judgement) -> tuple[int, bool]:
     """Sort key, the worst first: an expected failure counts as skipped."""
     is_expected = judgement.expected is not None
-    verdict = Verdict.SKIPPED if is_expected else judgement.verdict
-    return verdict.rank, is_expected
+    return (Verdict.SKIPPED if is_expected else judgement.verdict).rank, is_expected
 
 
 # ------------------------------------------------------------------------------- sessions
@@ -187,24 +184,18 @@ class IgnoredLog(Struct, frozen=True):
     """A log that was found but belongs to no run, and why."""
 
     log: str
-    """Where it lies."""
     reason: str
-    """Why it was left out."""
 
 
 class BaselineChange(Struct, frozen=True, kw_only=True):
     """One number of one case that the session accepted."""
 
     case_id: str
-    """The case."""
     metric: str
-    """The metric's name."""
     unit: str
-    """What the number counts."""
     old: float | None
     """The accepted number so far, in ``unit``; ``None`` where there was none."""
     new: float
-    """The accepted number from now on."""
     why: str
     """Why it was accepted."""
     by: str | None = None
@@ -224,16 +215,14 @@ class Origin(NamedTuple):
     commit: str | None
     """The suite's."""
     commit_url: str | None
-    """The address of the commit's page."""
     ci_run: str | None
     """The address of the CI's run."""
 
     @classmethod
-    def of(cls, environment: object) -> Origin:
+    def of(cls, environment: Mapping[str, Any]) -> Origin:
         """Read it from an environment, which may hold anything."""
-        known = environment if isinstance(environment, Mapping) else {}
-        found = (known.get(name) for name in cls._fields)
-        return cls(*(value if isinstance(value, str) and value else None for value in found))
+        values = map(environment.get, cls._fields)
+        return cls(*(value if isinstance(value, str) and value else None for value in values))
 
 
 class Results(Struct, frozen=True, kw_only=True):
@@ -278,16 +267,14 @@ class Results(Struct, frozen=True, kw_only=True):
     def reference_measurements(self) -> tuple[Measurement, ...]:
         """What speedups were taken over, and no test was selected of."""
         selected = {result.case.id for result in self.cases}
-        found = {over.case_id: over for result in self.cases if (over := result.reference)}
-        return tuple(over for case_id, over in found.items() if case_id not in selected)
+        measured = {over.case_id: over for result in self.cases if (over := result.reference)}
+        return tuple(over for case_id, over in measured.items() if case_id not in selected)
 
     @property
     def elapsed(self) -> timedelta | None:
         """Time from start to end; ``None`` where it is not known, or clocks make it negative."""
-        if self.ended is None:
-            return None
         try:
-            taken = parse_time(self.ended) - parse_time(self.started)
+            taken = parse_time(self.ended or "") - parse_time(self.started)
         except ValueError:
             return None
         return taken if taken >= timedelta(0) else None
@@ -305,17 +292,13 @@ def parse_time(text: str) -> datetime:
 
 
 def day_of(at: str, now: str) -> date:
-    """Return the day of a time in the zone of now.
+    """Return the day of a time in the zone of now (``ValueError``, ``OverflowError``).
 
     A zone an hour off is the same one under daylight saving, so the time keeps its own day; except
     UTC, which machines without a zone have.
-
-    Raises:
-        ValueError: One of them is not a time.
-        OverflowError: The zone has no such day.
     """
     time, zone = parse_time(at), parse_time(now).tzinfo
     there = time.astimezone(zone)
-    ahead, ours = time.utcoffset(), there.utcoffset()
-    is_same = ahead and ours and abs(ahead - ours) <= timedelta(hours=1)
+    ahead, zone_ahead = time.utcoffset(), there.utcoffset()
+    is_same = ahead and zone_ahead and abs(ahead - zone_ahead) <= timedelta(hours=1)
     return (time if is_same else there).date()

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Annotated, Final, Self
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 LAYOUT_PATTERN: Final = r"(?:tp|pp|cp|ep)[0-9]+(?:_(?:tp|pp|cp|ep)[0-9]+)*"
 WORK_PATTERN: Final = rf"g?b[1-9][0-9]*(?:-s[1-9][0-9]*)?(?:-{LAYOUT_PATTERN})?"
@@ -32,13 +33,6 @@ class Scaling(StrEnum):
     """The global batch: the work of a step is shared by more devices."""
 
 
-WAYS: Final = {
-    "tp": "devices that share a layer (tensor parallelism)",
-    "pp": "stages of layers (pipeline parallelism)",
-    "cp": "devices that share a sequence (context parallelism)",
-    "ep": "devices that share the experts (expert parallelism)",
-}
-"""The ways in which a layout splits a model, and what each counts."""
 _Ways = Annotated[int, Meta(ge=1, le=10**9)]
 
 
@@ -49,16 +43,14 @@ class Layout(Struct, frozen=True, order=True, kw_only=True):
     those of the replicas.
     """
 
-    tp: Annotated[_Ways, Meta(description=f"Number of {WAYS['tp']}.")] = 1
-    pp: Annotated[_Ways, Meta(description=f"Number of {WAYS['pp']}.")] = 1
-    cp: Annotated[_Ways, Meta(description=f"Number of {WAYS['cp']}.")] = 1
-    ep: Annotated[_Ways, Meta(description=f"Number of {WAYS['ep']}.")] = 1
-
-    def __post_init__(self) -> None:
-        """Refuse a layout that names no device (``ValueError``)."""
-        for name, ways in self._all():
-            if ways < 1:
-                raise ValueError(f"{name} is at least 1, not {ways}")
+    tp: _Ways = 1
+    """Number of devices that share a layer (tensor parallelism)."""
+    pp: _Ways = 1
+    """Number of stages of layers (pipeline parallelism)."""
+    cp: _Ways = 1
+    """Number of devices that share a sequence (context parallelism)."""
+    ep: _Ways = 1
+    """Number of devices that share the experts (expert parallelism)."""
 
     @classmethod
     @lru_cache
@@ -81,10 +73,7 @@ class Layout(Struct, frozen=True, order=True, kw_only=True):
     @property
     def ways(self) -> dict[str, int]:
         """The ways of splitting that are above one, by name."""
-        return {name: ways for name, ways in self._all() if ways > 1}
-
-    def _all(self) -> tuple[tuple[str, int], ...]:
-        return ("tp", self.tp), ("pp", self.pp), ("cp", self.cp), ("ep", self.ep)
+        return {name: ways for name, ways in asdict(self).items() if ways > 1}
 
     def __str__(self) -> str:
         # Collecting thousands of cases asks for it, and nearly all have one device.
@@ -108,11 +97,9 @@ class Work(Struct, frozen=True, kw_only=True):
     layout: Layout = ONE_DEVICE
 
     def __post_init__(self) -> None:
-        """Refuse a step that does nothing (``ValueError``)."""
-        if self.batch < 1:
-            raise ValueError(f"the {self.batch_name} is at least 1, not {self.batch}")
-        if self.sequence_length is not None and self.sequence_length < 1:
-            raise ValueError(f"the sequence length is at least 1, not {self.sequence_length}")
+        for number in (self.batch, self.sequence_length):
+            if number is not None and number < 1:
+                raise ValueError(f"batch and sequence length are at least 1, not {number}")
 
     @classmethod
     @lru_cache
@@ -133,19 +120,9 @@ class Work(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def batch_name(self) -> str:
-        """What the batch is called in messages."""
-        return "global batch" if self.is_global else "batch per replica"
-
-    @property
     def batch_text(self) -> str:
         """The batch as it stands in ids and names of logs: ``b128``, ``gb256``."""
         return f"{'g' if self.is_global else ''}b{self.batch}"
-
-    @property
-    def scaling(self) -> Scaling:
-        """What stays the same when devices are added."""
-        return Scaling.STRONG if self.is_global else Scaling.WEAK
 
     def replicas(self, devices: int) -> int:
         """Count the data-parallel replicas on so many devices, which share layout and batch evenly.
@@ -172,10 +149,11 @@ class Work(Struct, frozen=True, kw_only=True):
         return replicas
 
     def __lt__(self, other: Work) -> bool:
-        return self._order() < other._order()
-
-    def _order(self) -> tuple[int, bool, int, Layout]:
-        return self.batch, self.is_global, self.sequence_length or 0, self.layout
+        mine, theirs = (
+            (work.batch, work.is_global, work.sequence_length or 0, work.layout)
+            for work in (self, other)
+        )
+        return mine < theirs
 
     def __str__(self) -> str:
         length = "" if self.sequence_length is None else f"-s{self.sequence_length}"
@@ -186,11 +164,6 @@ class Work(Struct, frozen=True, kw_only=True):
 def is_reserved(text: str) -> bool:
     """Whether an id would read an option of this name as a batch, a length or a layout."""
     return _RESERVED.fullmatch(text) is not None
-
-
-def counts_tokens(unit: str) -> bool:
-    """Whether throughput in this unit counts tokens, a sample as many as it is long."""
-    return unit == TOKENS
 
 
 # -------------------------------------------------------------------------- printed times

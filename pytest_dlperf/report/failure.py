@@ -101,7 +101,8 @@ def _known(settled: GateResult, explanation: Explanation | None) -> MetricResult
         return known
     ends = (settled.input.case, reference)
     case, over = (Case.from_id(end.measurement.case_id).topology for end in ends)
-    return replace(known, efficiency_percent=100 * judgement.measured / case.ideal_speedup(over))
+    ideal = case.world_size / over.world_size
+    return replace(known, efficiency_percent=100 * judgement.measured / ideal)
 
 
 def headline(

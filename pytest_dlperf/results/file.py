@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import math
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -14,6 +11,7 @@ import msgspec
 from msgspec import Meta, Struct, convert, field, to_builtins
 from msgspec.structs import asdict
 
+from pytest_dlperf.files.mistakes import documented_schema_of
 from pytest_dlperf.files.writing import open_regular, write_whole
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Verdict
@@ -228,41 +226,8 @@ def read_results(file: Path) -> Results:
 
 def json_schema() -> dict[str, Any]:
     """Describe the results file as a JSON Schema (2020-12), its fields by their docstrings."""
-    schema = {
+    return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Results of a session (pytest-dlperf), schema {SCHEMA}",
-        **msgspec.json.schema(ResultsFile),
+        **documented_schema_of(ResultsFile),
     }
-    kinds = {kind.__name__: kind for kind in _structs(Struct)}
-    for name, definition in schema["$defs"].items():
-        definition["description"] = _in_json(definition["description"])
-        for key, text in _texts(kinds[name]).items() if "properties" in definition else ():
-            definition["properties"][key]["description"] = text
-    return schema
-
-
-def _structs(kind: type[Struct]) -> Iterator[type[Struct]]:
-    """Find the model's structs, and those above."""
-    for one in kind.__subclasses__():
-        if one.__module__.startswith("pytest_dlperf.model.") or one.__module__ == __name__:
-            yield one
-            yield from _structs(one)
-
-
-def _texts(kind: type[Struct]) -> dict[str, str]:
-    """Read the docstrings that stand below the fields of a class and its bases, by their keys."""
-    keys = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
-    own = [base for base in reversed(kind.__mro__) if base.__module__.startswith("pytest_dlperf.")]
-    found = {}
-    for base in own:
-        (definition,) = ast.parse(inspect.getsource(base)).body
-        for field_node, text in pairwise(getattr(definition, "body", ())):
-            match field_node, text:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(text))):
-                    found[keys[name]] = _in_json(text)
-    return found
-
-
-def _in_json(docstring: str) -> str:
-    """Word a docstring for readers of JSON, on one line."""
-    return " ".join(docstring.replace("``None``", "null").replace("``", "`").split())

@@ -12,7 +12,7 @@ from pytest_dlperf.config.systems import System
 from pytest_dlperf.formats.facts import CASE_FACTS
 from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.model.case import Case, Topology
-from pytest_dlperf.model.work import Layout, Work, counts_tokens
+from pytest_dlperf.model.work import TOKENS, Layout, Work
 from pytest_dlperf.survey.head import FoundFact, StepsOfLog
 
 _USUAL_DEVICES: Final = 8
@@ -45,7 +45,7 @@ def case_of(
         batch, source = replicas, ""
         doubts["global_batch"] = "the samples of a step of the whole run stand nowhere"
     length = numbers.get("sequence_length")
-    if length is None and counts_tokens(system.unit):
+    if length is None and system.unit == TOKENS:
         length = 1
         doubts["sequence_length"] = "the tokens of a sample stand nowhere"
     case = Case(
