@@ -20,7 +20,7 @@ METRICS: Final = ("loss", "total_ips", "mem", "data", "norm")
 def read_ours(path: str, last: int) -> str:
     """Measure the log with the package; the throughput."""
     from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-    from pytest_dlperf.logs.throughput import LogReading
+    from pytest_dlperf.logs.reading import LogReading
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Estimator, Window
     from pytest_dlperf.model.metric import THROUGHPUT
@@ -45,7 +45,7 @@ def read_declared(path: str, last: int, *, names: Sequence[str] = (), steps: int
     """
     from pytest_dlperf.formats.declared import declared_metric
     from pytest_dlperf.formats.log_format import custom_format
-    from pytest_dlperf.logs.throughput import LogReading
+    from pytest_dlperf.logs.reading import LogReading
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Estimator, Window
     from pytest_dlperf.model.metric import Better, Metric, Source, Statistic

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.throughput import LogReading
+from pytest_dlperf.logs.reading import LogReading
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Run, Window
 

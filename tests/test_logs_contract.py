@@ -9,7 +9,7 @@ from test_logs_trainers import LINES
 
 from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.throughput import LogReading
+from pytest_dlperf.logs.reading import LogReading
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
 PLAIN = make.OF_ONE_RANK

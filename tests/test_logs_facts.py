@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.logs.reading import LogReading, LogState
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 

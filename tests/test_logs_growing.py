@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.lines import LONGEST_LINE
-from pytest_dlperf.logs.throughput import LogReading, LogState
+from pytest_dlperf.logs.reading import LogReading, LogState
 from pytest_dlperf.logs.tracks import LOOK_AHEAD
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
@@ -324,7 +324,7 @@ def test_a_log_that_is_not_there_yet_has_not_grown(tmp_path, log, estimator):
         assert growing.reading.advance()
         assert growing.reading.state is LogState.GROWING
         assert growing.reading.steps.last == {}
-        assert (growing.reading.steps.furthest, growing.reading.steps.slowest) == (0, 0)
+        assert (growing.reading.steps.found, growing.reading.steps.slowest) == (0, 0)
         assert growing.reading.steps.awaited == {"": 0}
     assert growing.reading.finish() == growing.measured()
 
@@ -410,10 +410,10 @@ def test_ranks_that_name_themselves_are_followed_one_by_one(tmp_path):
     show(0, 1, 2, 3)
     assert reading.steps.last == {"rank 0": 3}
     assert reading.steps.awaited == {"rank 0": 3, "": 0}
-    assert (reading.steps.furthest, reading.steps.slowest) == (3, 0)
+    assert (reading.steps.found, reading.steps.slowest) == (3, 0)
     show(1, 1, 2)
     assert reading.steps.last == reading.steps.awaited == {"rank 0": 3, "rank 1": 2}
-    assert (reading.steps.furthest, reading.steps.slowest) == (3, 2)
+    assert (reading.steps.found, reading.steps.slowest) == (3, 2)
     show(0, *range(4, 15))
     assert reading.steps.last == {"rank 0": 11, "rank 1": 2}
     assert reading.steps.awaited == {"rank 1": 2}
@@ -473,7 +473,7 @@ def test_a_log_that_prints_seldom_needs_as_many_lines_as_are_published(tmp_path)
     growing = of_format(tmp_path, "paddle_resnet", estimator=Estimator.PUBLISHED)
     growing.grow(make.paddle_resnet([0.3] * 50, interval=10))
     assert growing.reading.steps.window == 101
-    assert growing.reading.steps.furthest == 41
+    assert growing.reading.steps.slowest == 41
 
 
 fragments = st.sampled_from(

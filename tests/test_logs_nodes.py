@@ -13,8 +13,8 @@ from judged_logs import judged
 
 from pytest_dlperf.formats.log_format import WhichNode, custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.logs.reading import LogReading, LogState
 from pytest_dlperf.logs.run_logs import REACH, RunLogs
-from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.model.builtin import builtin_metrics
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 

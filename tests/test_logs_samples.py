@@ -6,7 +6,7 @@ import log_makers as make
 import pytest
 
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.throughput import LogReading
+from pytest_dlperf.logs.reading import LogReading
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
 DATA = Path(__file__).parent / "data" / "logs"

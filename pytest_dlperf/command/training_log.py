@@ -97,7 +97,7 @@ def measure(head: HeadOfLog, found: Identification, wanted: Case | None) -> Run 
     if log_format.timing is Timing.ARRIVAL and not arrivals_of(head.path).exists():
         return None
     # Only logs that show steps cost these imports.
-    from pytest_dlperf.logs.throughput import LogReading, LogState
+    from pytest_dlperf.logs.reading import LogReading, LogState
 
     if wanted is None and not found.cases:  # nothing to check it against
         log_format = replace(log_format, facts=())

@@ -2,10 +2,9 @@
 
 From bytes to a run: ``lines`` gives blocks of whole lines, ``records`` finds the steps in them, and
 ``tracks`` number them and follow each process to the window's end. ``steady`` takes the window of
-each rank; ``published`` counts as the original did. ``throughput`` does all that for one log,
-``run_logs`` for those of a run.
+each rank; ``published`` counts as the original did. ``facts`` holds what the log says to the case,
+and ``metrics`` finds and reduces the declared numbers. ``reading`` does all that for one log,
+``run`` for those of a run.
 
-A run is held against its case (``fact_check``) and what follows its window (``second_run``). When
-a number is declared or recorded, ``cross_check`` holds it against all else that its lines say.
-Declared metrics are found by ``metric_numbers`` and reduced by ``run_metrics``.
+When a number is declared or recorded, ``cross_check`` holds it against all else that its lines say.
 """

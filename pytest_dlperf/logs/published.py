@@ -15,7 +15,15 @@ from pytest_dlperf.formats.printed import BrokenContractError, amount
 from pytest_dlperf.logs.clock import Clock
 from pytest_dlperf.logs.records import Record
 from pytest_dlperf.logs.steady import Estimate, NoStepTimesError
-from pytest_dlperf.logs.tracks import LOOK_AHEAD, NEVER, Mark, Span, StepProgress, Track
+from pytest_dlperf.logs.tracks import (
+    LOOK_AHEAD,
+    NEVER,
+    Mark,
+    Span,
+    StepProgress,
+    Track,
+    usual_gap,
+)
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Window
@@ -23,7 +31,6 @@ from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Window
 
 class _Line(NamedTuple):
     offset: int
-    end: int
     epoch: int
     step: int
     text: bytes
@@ -66,12 +73,20 @@ class PublishedLines:
     def seen(self) -> StepProgress:
         """How far the log has come; warm-up and window are estimates, since lines are counted."""
         # Where all lines are there, only a first step of other ranks is awaited.
-        furthest = self._track.numbers.furthest
+        furthest = self._track.furthest
         awaited = furthest if self._lines < self._needed else 0
+        interval = self._definition.print_interval or 1
+        if self._ranks == 1 and (gaps := self._track.gaps()):
+            interval = usual_gap(gaps)
+
+        def steps_of(lines: int) -> int:
+            of_rank = -(-lines // self._ranks)
+            return self._uncounted + (1 + (of_rank - 1) * interval if of_rank > 0 else 0)
+
         return StepProgress(
             found=self._lines,
-            warmup=self._steps_of(self._skipped),
-            window=self._steps_of(self._needed),
+            warmup=steps_of(self._skipped),
+            window=steps_of(self._needed),
             slowest=furthest,
             last={"": furthest} if furthest else {},
             awaited={} if self.complete else {"": awaited},
@@ -83,19 +98,10 @@ class PublishedLines:
         return []
 
     @property
-    def _least_steps(self) -> int:
+    def _uncounted(self) -> int:
         """How many steps at the begin do not count, and may be missing."""
         above = self._definition.only_steps_above
-        return 0 if above is None else above - (self._track.numbers.first or 0) + 1
-
-    def _steps_of(self, lines: int) -> int:
-        """About how many steps a rank has shown with so many lines that count."""
-        lines = -(-lines // self._ranks)
-        interval = self._definition.print_interval or 1
-        if self._ranks == 1 and self._track.gaps:
-            interval = self._track.interval
-        begin = self._least_steps + 1
-        return begin + (lines - 1) * interval if lines > 0 else begin - 1
+        return 0 if above is None else above - (self._track.first or 0) + 1
 
     @property
     def mark(self) -> Mark | None:
@@ -103,36 +109,31 @@ class PublishedLines:
         if self.enough is None:
             return None
         if self._ranks == 1 or self._first is None:
-            return self._track.numbers.mark(self.enough)
+            return self._track.mark(self.enough)
         return Mark(self.enough, int(self._first.epoch or b"0"), int(self._first.step) + 1)
-
-    def has_enough(self, position: int) -> bool:
-        """Say whether lines that end at a byte of the log, or before, show enough."""
-        self.end_line()
-        return self.enough is not None and self.enough <= position
 
     def take(self, record: Record) -> tuple[int, int, bool]:
         """Take the next record; return its step, what makes its number that, and if it counts."""
-        if self._line is not None and record.offset != self._line.offset:
-            self.end_line()
-        numbers = self._track.numbers
-        if self.enough is not None and record.offset >= self.enough:
-            return numbers.step, numbers.shift, False
-        if self._track.take(record):
+        track = self._track
+        if track.take(record):
             self._first, self._last = self._first or record, record
-            # Once all lines are there, ranks are awaited that have not shown.
-            if self._lines == self._needed:
-                self._settle(record.end)
-            else:
+            if self._lines < self._needed:
                 self._join(record)
-        return numbers.step, numbers.shift, self._counts()
+        is_measured = self._skipped <= self._lines < self._needed and self._is_counted()
+        if record.is_last:
+            self._end_line()
+            # Once all lines are there, ranks are awaited that have not shown.
+            if self._lines == self._needed and self.enough is None:
+                if not self._shared:
+                    self.enough = record.end
+                elif track.all_begun:
+                    self.enough = record.end + LOOK_AHEAD
+        return track.latest, track.shift, is_measured
 
     def _join(self, record: Record) -> None:
         """Begin a line with a record, or take what the original does of several on one."""
         line, glued = self._line, self._definition.glued
-        new = _Line(
-            record.offset, record.end, int(record.epoch or b"0"), int(record.step), record.time
-        )
+        new = _Line(record.offset, int(record.epoch or b"0"), int(record.step), record.time)
         if line is None:
             self._line = new
         elif glued is JoinedRecords.LAST:
@@ -140,32 +141,17 @@ class PublishedLines:
         elif glued is JoinedRecords.LAST_STEP:
             self._line = line._replace(step=new.step)
 
-    def _counts(self) -> bool:
-        """Say whether the line under way is one of those that are measured."""
-        line = self._line
-        is_measured = self._skipped <= self._lines < self._needed
-        return line is not None and is_measured and self._is_counted(line)
-
-    def _is_counted(self, line: _Line) -> bool:
-        definition = self._definition
-        above = definition.only_steps_above
-        if definition.only_first_epoch and line.epoch != 0:
+    def _is_counted(self) -> bool:
+        line, definition = self._line, self._definition
+        if line is None or (definition.only_first_epoch and line.epoch != 0):
             return False
+        above = definition.only_steps_above
         return above is None or line.step > above
 
-    def _settle(self, position: int) -> None:
-        """Decide how far to read, once all lines are there and each rank has shown."""
-        if self._lines == self._needed and self.enough is None:
-            if not self._shared:
-                self.enough = position
-            elif self._ranks == 1 or self._track.all_begun:
-                self.enough = position + LOOK_AHEAD
-
-    def end_line(self) -> None:
-        """Count the line under way, which has ended."""
-        line, self._line = self._line, None
-        definition = self._definition
-        if line is None or not self._is_counted(line):
+    def _end_line(self) -> None:
+        line, definition, is_counted = self._line, self._definition, self._is_counted()
+        self._line = None
+        if line is None or not is_counted:
             return
         self._lines += 1
         if definition.rule is Rule.ELAPSED:
@@ -179,14 +165,11 @@ class PublishedLines:
             self._values.append(amount(line.text, what=what, offset=line.offset))
         # What follows does not have to be whole.
         self._track.complete = self._lines == self._needed
-        self._settle(line.end)
 
     def estimate(self) -> Estimate:
         """Compute as the original did."""
-        self.end_line()
         self._check_lines()
-        rule = self._definition.rule
-        batch = self._case.global_batch
+        rule, batch, values = self._definition.rule, self._case.global_batch, self._values
         # Each rule rounds as its own scripts did: those that went by stamps or durations rounded a
         # plain float with Python's round, those that took a mean did so with NumPy.
         if rule is Rule.ELAPSED:
@@ -194,15 +177,12 @@ class PublishedLines:
             speed = round(batch / (self._clock.seconds / self._measured), PUBLISHED_DECIMALS)
             return Estimate(speed, self._measured, note)
         if rule is Rule.MEAN_DURATION:
-            count = len(self._values)
-            return Estimate(round(batch / (sum(self._values) / count), PUBLISHED_DECIMALS), count)
+            mean = batch / (sum(values) / len(values))
+            return Estimate(round(mean, PUBLISHED_DECIMALS), len(values))
         if rule is Rule.MEAN_SPEED:
-            speeds = [round(batch / seconds, 4) for seconds in self._values]
-        else:
-            speeds = self._values
-        return Estimate(
-            statistics.rounded(statistics.mean(speeds), PUBLISHED_DECIMALS), len(speeds)
-        )
+            values = [round(batch / seconds, 4) for seconds in values]
+        mean = statistics.rounded(statistics.mean(values), PUBLISHED_DECIMALS)
+        return Estimate(mean, len(values))
 
     def step_times(self) -> list[float]:
         """Refuse: lines are counted, of whichever rank printed them."""
@@ -211,9 +191,9 @@ class PublishedLines:
         )
 
     def _check_lines(self) -> None:
-        definition, track = self._definition, self._track
-        wanted, interval = definition.print_interval, track.interval
-        if wanted is not None and track.gaps and interval != wanted:
+        definition, track, gaps = self._definition, self._track, self._track.gaps()
+        wanted, interval = definition.print_interval, usual_gap(gaps)
+        if wanted is not None and gaps and interval != wanted:
             raise BrokenContractError(
                 f"the published definition counts lines of every {wanted} step(s), and this log "
                 f"prints every {interval}: found are {self._lines} lines, needed "
@@ -228,9 +208,10 @@ class PublishedLines:
                 offset=None if self._last is None else self._last.offset,
                 place="the last step is on line",
             )
+        track.check_whole()
         track.check_no_hole()
-        first = track.steps[0].number if track.steps else 1
-        if first - self._least_steps >= 2 * interval:
+        first = track.window()[0].number if track.step else 1
+        if first - self._uncounted >= 2 * interval:
             raise BrokenContractError(
                 f"steps are missing from the log: step {first}, counted from 1, is its first"
             )
@@ -240,4 +221,3 @@ class PublishedLines:
                 f"the published definition has no number for lines {self._skipped} to "
                 f"{self._needed}; give the window more steps"
             )
-        track.check_all_begun()

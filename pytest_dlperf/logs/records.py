@@ -30,6 +30,8 @@ class Record(NamedTuple):
     time: bytes
     epoch_length: int = 0
     """How many steps its epoch has, where the record says so."""
+    is_last: bool = True
+    """Whether no further record stands on its line."""
 
 
 class RecordFinder:
@@ -53,9 +55,10 @@ class RecordFinder:
             BrokenContractError: A record has no proper step or time.
         """
         for offset, end, line in block.lines_with(self._format.record.literal):
-            for match in self._matches(line):
-                if (record := self._of(match, offset, end)) is not None:
-                    yield record
+            found = [self._of(match, offset, end) for match in self._matches(line)]
+            records = [record for record in found if record is not None]
+            yield from (record._replace(is_last=False) for record in records[:-1])
+            yield from records[-1:]
 
     def _matches(self, line: bytes) -> Iterable[AnyMatch]:
         """Find the matches on a line; rows of CSV stand below one that names the columns."""

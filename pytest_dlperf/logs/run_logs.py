@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from pytest_dlperf.formats.log_format import Ranks, WhichNode
 from pytest_dlperf.logs.lines import readable
+from pytest_dlperf.logs.reading import LogReading, LogState
 from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
-from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.logs.tracks import StepProgress
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
@@ -112,7 +112,7 @@ class RunLogs:
     def any_lags(self) -> bool:
         """Whether a node has shown steps, or will, and not yet all that count."""
         return any(
-            each.state is LogState.GROWING and (self._all_print or each.steps.furthest)
+            each.state is LogState.GROWING and (self._all_print or each.steps.last)
             for each in self.readings
         )
 
@@ -202,7 +202,7 @@ def _refused(other: LogReading) -> str | None:
     """Say why a log that does not count makes the run a wrong one, if it does."""
     if (said := other.facts.contradiction()) is not None:
         return f"{_named(other)}: {said}"
-    if other.log_format.ranks is Ranks.LOCAL and not other.steps.furthest:
+    if other.log_format.ranks is Ranks.LOCAL and not other.steps.last:
         missing = "shows no step" if Path(other.path).exists() else "is not there"
         return f"{_named(other)} {missing}, and every rank prints ('ranks: local')"
     return None
@@ -257,7 +257,7 @@ def _whereabouts(
     """Say whether the steps that the log which counts does not show are in another one."""
     for other in others:
         _look_at(other, main, bounds)
-        if other.steps.furthest:
+        if other.steps.last:
             ends = {0: WhichNode.FIRST, len(others): WhichNode.LAST}
             node = ends.get(other.node)
             advice = f": write 'node: {node.value}' under 'log' of the system" if node else ""

@@ -9,11 +9,11 @@ from typing import ClassVar, Final, final
 from pytest_dlperf.formats.declared import DeclaredMetric
 from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.printed import BrokenContractError
-from pytest_dlperf.logs.fact_check import FactCheck
+from pytest_dlperf.logs.facts import FactCheck
 from pytest_dlperf.logs.lines import Block, LogFile, blocks, readable
 from pytest_dlperf.logs.metric_numbers import MetricScan, Numbers
+from pytest_dlperf.logs.reading import LogReading, LogState
 from pytest_dlperf.logs.run_metrics import NodeLog, invalid, with_declared
-from pytest_dlperf.logs.throughput import LogReading, LogState
 from pytest_dlperf.logs.tracks import StepProgress
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Run, RunStatus

@@ -18,7 +18,16 @@ from pytest_dlperf.formats.log_format import LogFormat, step_seconds
 from pytest_dlperf.formats.printed import BrokenContractError
 from pytest_dlperf.logs.clock import NANOSECONDS, WORTHLESS_ERROR, Clock, ordered, uncertain
 from pytest_dlperf.logs.records import Record
-from pytest_dlperf.logs.tracks import LOOK_AHEAD, Mark, Span, Step, StepProgress, Text, Track
+from pytest_dlperf.logs.tracks import (
+    LOOK_AHEAD,
+    Mark,
+    Span,
+    Step,
+    StepProgress,
+    Text,
+    Track,
+    usual_gap,
+)
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import Covers, TimeKind
@@ -64,7 +73,6 @@ class SteadySteps:
         printers = log_format.ranks.printers(case)
         self._ranks, self._printers = (printers, 1) if log_format.has_one_order else (1, printers)
         self._tracks: dict[bytes, Track] = {}
-        self._complete = 0
         self.enough: int | None = None
         """Up to which byte of the log is read, once every window is complete."""
         self.mark: Mark | None = None
@@ -79,7 +87,10 @@ class SteadySteps:
     def seen(self) -> StepProgress:
         """How far the log has come; of ranks without names it is not known which is how far."""
         tracks = {_label(rank): track for rank, track in self._tracks.items()}
-        last = {rank: each.furthest for rank, each in tracks.items()}
+        last = {
+            rank: each.step if self._printers == 1 else max(each.step, each.furthest)
+            for rank, each in tracks.items()
+        }
         all_there = len(last) == self._ranks
         waiting = {rank: each.step for rank, each in tracks.items() if not each.complete}
         return StepProgress(
@@ -97,33 +108,28 @@ class SteadySteps:
         steps = [counted for track in self._tracks.values() if (counted := _counted(track))]
         return [(each[0].offset, each[-1].offset) for each in steps]
 
-    def has_enough(self, position: int) -> bool:
-        """Say whether lines that end at a byte of the log, or before, show enough."""
-        return self.enough is not None and self.enough <= position
-
     def take(self, record: Record) -> tuple[int, int, bool]:
         """Take the next record; return its step, what makes its number that, and if it counts."""
         track = self._track(record)
         was_complete = track.complete
         track.take(record)
-        self._complete += track.complete and not was_complete
-        if self.mark is None and self._complete == self._ranks:
-            self.mark = track.numbers.mark(record.end)
-            # Of ranks without a name, another may have been silent until then.
-            one_order = self._format.has_one_order
-            self.enough = record.end if one_order else record.end + LOOK_AHEAD
-        step = track.numbers.step
-        inside = not was_complete and self._span.after < step <= self._span.last
-        return step, track.numbers.shift, inside
+        if self.mark is None and track.complete and not was_complete:
+            complete = [each.complete for each in self._tracks.values()]
+            if all(complete) and len(complete) == self._ranks:
+                self.mark = track.mark(record.end)
+                # Of ranks without a name, another may have been silent until then.
+                self.enough = record.end + LOOK_AHEAD * (not self._format.has_one_order)
+        inside = not was_complete and self._span.after < track.latest <= self._span.last
+        return track.latest, track.shift, inside
 
     def _track(self, record: Record) -> Track:
         rank = record.rank if self._format.labels_ranks else b""
         track = self._tracks.get(rank)
         if track is None:
             if len(self._tracks) == self._ranks:
-                named = ", ".join(sorted(map(_shown, (*self._tracks, rank))))
                 raise BrokenContractError(
-                    f"the log holds steps of more ranks than {self._ranks}: {named}",
+                    f"the log holds steps of more ranks than {self._ranks}: "
+                    f"{_names([*self._tracks, rank])}",
                     offset=record.offset,
                 )
             track = Track(self._format, self._span, self._case, self._printers)
@@ -133,14 +139,20 @@ class SteadySteps:
     def estimate(self) -> Estimate:
         """Take the mean time of the ranks."""
         if len(self._tracks) < self._ranks:
-            named = ", ".join(sorted(map(_shown, self._tracks)))
             raise BrokenContractError(
-                f"the log holds steps of {len(self._tracks)} rank(s) ({named}); the case "
-                f"{self._case.id} has {self._ranks} that print into it"
+                f"the log holds steps of {len(self._tracks)} rank(s) ({_names([*self._tracks])}); "
+                f"the case {self._case.id} has {self._ranks} that print into it"
             )
-        estimates = [self._estimate(rank, track) for rank, track in self._tracks.items()]
+        estimates = []
+        for rank, track in self._tracks.items():
+            try:
+                estimates.append(_estimate(track))
+            except BrokenContractError as error:
+                if self._format.labels_ranks:
+                    error.reason = f"{_label(rank)}: {error.reason}"
+                raise
         seconds = [1 / estimate.throughput for estimate in estimates]
-        apart = agreement(seconds, [f"rank {_shown(rank)}" for rank in self._tracks])
+        apart = agreement(seconds, [*map(_label, self._tracks)])
         notes = [next((each.note for each in estimates if each.note), None), apart]
         return Estimate(
             len(seconds) / math.fsum(seconds),
@@ -148,14 +160,6 @@ class SteadySteps:
             "; ".join(filter(None, notes)) or None,
             any(estimate.paused for estimate in estimates),
         )
-
-    def _estimate(self, rank: bytes, track: Track) -> Estimate:
-        try:
-            return _estimate(track)
-        except BrokenContractError as error:
-            if self._format.labels_ranks:
-                error.reason = f"rank {_shown(rank)}: {error.reason}"
-            raise
 
     def step_times(self) -> list[float]:
         """Take the slowest rank of each step."""
@@ -167,11 +171,11 @@ class SteadySteps:
 
 
 def _label(rank: bytes) -> str:
-    return f"rank {rank.decode(errors='backslashreplace')}" if rank else ""
+    return f"rank {rank[:20].decode(errors='backslashreplace')}" if rank else ""
 
 
-def _shown(rank: bytes) -> str:
-    return rank[:20].decode(errors="replace")
+def _names(ranks: Sequence[bytes]) -> str:
+    return ", ".join(sorted(rank[:20].decode(errors="replace") for rank in ranks))
 
 
 def agreement(seconds: Sequence[float], names: Sequence[str] = ()) -> str | None:
@@ -221,9 +225,8 @@ def _covers_all(track: Track) -> bool:
 
 def _counted(track: Track) -> list[Step]:
     """Leave out a record that began before the window does: it is not of the window alone."""
-    if not _covers_all(track):
-        return track.steps
-    return [step for step in track.steps if step.number - step.gap >= track.span.after]
+    begin = track.span.after if _covers_all(track) else -math.inf
+    return [step for step in track.window() if step.number - step.gap >= begin]
 
 
 def _estimate(track: Track) -> Estimate:
@@ -233,19 +236,28 @@ def _estimate(track: Track) -> Estimate:
         BrokenContractError: The steps do not make up the window, or their times are none.
     """
     steps = _counted(track)
-    if _is_of_moments(track):
-        measured = _by_stamps(track, steps)
-    elif track.log_format.covers is Covers.SINCE_START:
-        measured = _by_means(track, steps)
+    # Stamps that run backwards say more than holes do.
+    moments = _moments(track, steps) if _is_of_moments(track) else None
+    first, last = (steps[0].number, steps[-1].number) if steps else (0, 0)
+    track.check(first + 1 - steps[0].gap if steps and _covers_all(track) else first, last)
+    is_mean = track.log_format.covers is Covers.SINCE_START
+    least = 0 if _covers_all(track) else 2 if moments or is_mean else min(2, _records(track.span))
+    if len(track.window()) < least:
+        raise BrokenContractError(
+            f"step {first} is the only one printed of steps {track.span.begin} to "
+            f"{track.span.last}, counted from 1; needed are two at least"
+        )
+    if moments is not None:
+        measured = _by_stamps(steps, *moments)
     else:
-        measured = _by_times(track, steps)
+        measured = _by_means(track, steps) if is_mean else _by_times(track, steps)
     if not measured.steps:
         raise BrokenContractError(
-            f"no step is left to be measured: all printed steps from {steps[0].number} to "
-            f"{steps[-1].number}, counted from 1, are the first of an epoch"
+            f"no step is left to be measured: all printed steps from {first} to {last}, counted "
+            "from 1, are the first of an epoch"
         )
     notes = [*measured.notes]
-    if turned := _turned(track, steps):
+    if turned := [step for step in steps[_is_of_moments(track) :] if step.turned]:
         notes.append(
             f"{sum(step.gap for step in turned)} step(s) at the begin of {len(turned)} epoch(s) "
             "are left out, with the time between the epochs"
@@ -255,18 +267,8 @@ def _estimate(track: Track) -> Estimate:
     return Estimate(throughput, measured.steps, note, measured.paused)
 
 
-def _turned(track: Track, steps: Sequence[Step]) -> list[Step]:
-    """Find the first steps of further epochs, but for the first of all that are stamped."""
-    return [step for step in steps[_is_of_moments(track) :] if step.turned]
-
-
-def _checked(track: Track, steps: Sequence[Step], *, least: int) -> None:
-    """Check the window's steps, of which there have to be so many."""
-    first, last = (steps[0].number, steps[-1].number) if steps else (0, 0)
-    begin = first + 1 - steps[0].gap if steps and _covers_all(track) else first
-    track.check(begin, last)
-    if len(track.steps) < least:
-        raise track.only_one(first)
+def _records(span: Span) -> int:
+    return span.last - span.begin + 1
 
 
 def _seconds(track: Track, text: Text, gap: int) -> float:
@@ -277,10 +279,15 @@ def _seconds(track: Track, text: Text, gap: int) -> float:
 
 def _by_times(track: Track, steps: Sequence[Step]) -> _Measured:
     """Take durations and speeds, of single steps or of all since the record before."""
-    of_all, span = _covers_all(track), track.span
-    _checked(track, steps, least=0 if of_all else min(2, span.last - span.begin + 1))
-    if track.log_format.covers is Covers.TOTAL_SINCE_LAST:
-        _check_totals(track)
+    of_all, gaps = _covers_all(track), track.gaps()
+    least, most = min(gaps, default=1), max(gaps, default=1)
+    # Steps 1, 10, 20 … are evenly apart, too.
+    is_even = least == most or (most - least == 1 and gaps[least] == 1)
+    if track.log_format.covers is Covers.TOTAL_SINCE_LAST and not is_even:
+        raise BrokenContractError(
+            f"records are {least} to {most} steps apart, and each prints a total: where one is "
+            "missing, the next is not of all steps between"
+        )
     counted, by_rank = 0, [0.0] * track.printers
     for step in steps:
         if not step.turned:
@@ -289,28 +296,16 @@ def _by_times(track: Track, steps: Sequence[Step]) -> _Measured:
             for rank, text in enumerate(step.texts):
                 by_rank[rank] += weight * _seconds(track, text, step.gap)
     few = None
-    if not of_all and counted < min(_FEW, span.measured):
-        few = f"{counted} steps of the {span.measured} that are measured count"
-    apart = agreement(by_rank) if counted else None
-    return _Measured(counted, statistics.mean(by_rank), (few, apart))
-
-
-def _check_totals(track: Track) -> None:
-    """Check that records are evenly apart: behind a missing one, a total is of fewer steps."""
-    least, most = min(track.gaps, default=1), max(track.gaps, default=1)
-    # As where steps 1, 10, 20 … are printed.
-    is_first = most - least == 1 and track.gaps[least] == 1
-    if least < most and not is_first:
-        raise BrokenContractError(
-            f"records are {least} to {most} steps apart, and each prints a total: where one is "
-            "missing, the next is not of all steps between"
-        )
+    if not of_all and counted < min(_FEW, track.span.measured):
+        few = f"{counted} steps of the {track.span.measured} that are measured count"
+    return _Measured(
+        counted, statistics.mean(by_rank), (few, agreement(by_rank) if counted else None)
+    )
 
 
 def _by_means(track: Track, steps: Sequence[Step]) -> _Measured:
     """Take means over all steps since the start: what the last and the first differ by."""
-    _checked(track, steps, least=2)
-    if _turned(track, steps):
+    if any(step.turned for step in steps):
         raise BrokenContractError(
             "the log prints means since the start, and an epoch begins within the window; "
             "print what single steps take"
@@ -332,10 +327,8 @@ def _by_means(track: Track, steps: Sequence[Step]) -> _Measured:
     return _Measured(last.number - first.number, end - begin, (note,))
 
 
-def _by_stamps(track: Track, steps: Sequence[Step]) -> _Measured:
+def _by_stamps(steps: Sequence[Step], moments: Sequence[list[int]], clock: Clock) -> _Measured:
     """Take times at which steps ended: those at the window's ends and around epochs count."""
-    moments, clock = _moments(track, steps)  # time that runs backwards is told first
-    _checked(track, steps, least=2)
     gaps = [
         (step, [end - begin for begin, end in zip(*ends, strict=True)])
         for step, ends in zip(steps[1:], pairwise(moments), strict=True)
@@ -345,9 +338,8 @@ def _by_stamps(track: Track, steps: Sequence[Step]) -> _Measured:
         return _Measured(0, 1.0)
     by_rank = [sum(each) for each in zip(*(passed for _, passed in gaps), strict=True)]
     passed = statistics.mean(by_rank)
-    note = clock.error_note(int(passed))
     gap_note, paused = _pauses([(step, passed[-1]) for step, passed in gaps], clock.decimals)
-    notes = note, agreement(by_rank), gap_note
+    notes = clock.error_note(int(passed)), agreement(by_rank), gap_note
     return _Measured(sum(step.gap for step, _ in gaps), passed / NANOSECONDS, notes, paused)
 
 
@@ -403,7 +395,7 @@ def _step_times(track: Track) -> dict[int, float]:
         NoStepTimesError: Records stand for several steps, or the stamps are too coarse.
     """
     steps = _counted(track)
-    gap = max((step.gap for step in steps[1:] if not step.turned), default=track.interval)
+    gap = max((step.gap for step in steps[1:] if not step.turned), default=usual_gap(track.gaps()))
     if gap > 1:
         raise NoStepTimesError(
             f"the log prints every {gap} steps, and a mean over them is not a step's time; "

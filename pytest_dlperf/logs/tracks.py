@@ -7,7 +7,8 @@ where the log begins anew with each epoch.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -23,10 +24,10 @@ LOOK_AHEAD: Final = 256 * 1024
 """Bytes in which every rank of a node shows: output to a pipe comes in blocks of 8 KiB."""
 NEVER: Final = 1 << 62
 """A step that no run reaches."""
-_SECOND_RUN: Final = "; a second run begins there, in the same file"
 
 Text: TypeAlias = tuple[bytes, int]
 """What is printed of a time, and its place in the log."""
+_SECOND_RUN: Final = "; a second run begins there, in the same file"
 
 
 class StepProgress(Struct, frozen=True, kw_only=True):
@@ -35,23 +36,18 @@ class StepProgress(Struct, frozen=True, kw_only=True):
     Where ranks do not name themselves, ``last`` and ``awaited`` have one entry under the name "".
     """
 
-    found: int
+    found: int = 0
     """Steps of the rank that came furthest; for ``published``, lines that count."""
-    warmup: int
+    warmup: int = 0
     """Steps that a rank shows before the measured ones, settling included."""
-    window: int
+    window: int = 0
     """Steps that a rank has to show: settling, warm-up and measured ones."""
-    slowest: int
+    slowest: int = 0
     """The last step that all ranks have reached, as far as they are told apart."""
-    last: Mapping[str, int]
+    last: Mapping[str, int] = {}
     """The last step of each rank such as ``rank 3``, at most the one that completed its window."""
-    awaited: Mapping[str, int]
+    awaited: Mapping[str, int] = {}
     """The last step of each rank from which more is needed; 0 under "" while a rank is missing."""
-
-    @property
-    def furthest(self) -> int:
-        """The last step of all."""
-        return max(self.last.values(), default=0)
 
 
 class Span(NamedTuple):
@@ -90,7 +86,7 @@ class Mark(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step of the window as each rank has printed it, ``gap`` steps behind the one before."""
+    """A step as each rank has printed it, ``gap`` steps behind the one before."""
 
     number: int
     gap: int
@@ -104,134 +100,12 @@ class Step(NamedTuple):
         return self.texts[-1][1]
 
 
-class StepNumbers:
-    """Numbers steps from 1 on, whatever a log calls its first one, and on through its epochs.
-
-    The length of an epoch is what the log prints of it, at least as many steps as were seen.
-    """
-
-    def __init__(self, log_format: LogFormat) -> None:
-        """Begin before the first record, which may decide what the first step is called."""
-        self._format = log_format
-        self.first = log_format.first_step
-        self.epoch = -1
-        self.shift = 0
-        """What is added to a number of the current epoch."""
-        self.step = 0
-        """That of the latest record."""
-        self.furthest = 0
-        """The last step of all."""
-        self.last_of_epoch: int | None = None
-        self._begin: int | None = None
-        self._shifts: dict[int, int] = {}
-        self._lengths: dict[bytes, int] = {}
-        self._ends: list[int] = []
-        self._guessed = NEVER
-
-    def place(self, record: Record) -> int:
-        """Number the step of a record, which any of several ranks may have printed.
-
-        Raises:
-            BrokenContractError: It has no number, or the log's begin or an epoch's end is missing.
-        """
-        offset = record.offset
-        number = whole_number(record.step, what="step", offset=offset)
-        if self._begin is None:
-            self._begin = number
-            self.first = min(number, 1) if self.first is None else self.first
-            self.shift = 1 - self.first
-        if record.epoch:
-            epoch = whole_number(record.epoch, what="epoch", offset=offset)
-            self._lengths.setdefault(record.epoch, record.epoch_length)
-            if epoch != self.epoch:
-                self._enter(epoch, number, offset)
-        if self.last_of_epoch is not None and number > self.last_of_epoch:
-            raise epoch_was_cut(self.last_of_epoch, number, offset)
-        if self._ends and number < (self.first or 0):
-            raise BrokenContractError(
-                f"the log's begin is missing: it counts from step {number}, as a later epoch shows",
-                offset=offset,
-            )
-        self.step = number + self.shift
-        if self.step < 1:
-            raise BrokenContractError(
-                f"step {number} stands below the log's first step, {self.first}", offset=offset
-            )
-        return self.step
-
-    def _enter(self, epoch: int, number: int, offset: int) -> None:
-        """Go on in an epoch, which may be a further one, behind all steps so far."""
-        newest = max(self._shifts, default=-1)
-        if epoch not in self._shifts:
-            if epoch < newest:
-                raise self.epoch_goes_back(epoch, newest, number, offset)
-            after = self._end_of(newest, offset) if self._shifts else 0
-            if self._shifts:
-                self._ends.append(after)
-            self._shifts[epoch] = after + 1 - (self.first or 0)
-        self.epoch, self.shift = epoch, self._shifts[epoch]
-
-    def epoch_goes_back(
-        self, epoch: int, before: int, number: int, offset: int
-    ) -> BrokenContractError:
-        """Make the error of an epoch that follows a later one."""
-        begins = _SECOND_RUN if number == self.first else ""
-        return BrokenContractError(
-            f"steps are out of order: epoch {epoch} follows epoch {before}{begins}", offset=offset
-        )
-
-    def _end_of(self, newest: int, offset: int) -> int:
-        """Find the last step of the newest epoch, when a further one begins."""
-        shift, before = self._shifts[newest], self.last_of_epoch
-        if self._format.even_epochs:
-            last = self.last_of_epoch = self.furthest - shift
-            if before is not None and last < before:
-                raise BrokenContractError(
-                    f"steps are missing from the log: an epoch ended with step {last}, and one "
-                    f"before it with step {before}",
-                    offset=offset,
-                )
-        # All epochs have the same data: of lengths that differ, one is damaged.
-        lengths = {*self._lengths.values()}
-        length = lengths.pop() if len(lengths) == 1 else 0
-        if not length:
-            self._guessed = min(self._guessed, self.furthest)
-        return max(self.furthest, shift - 1 + (self.first or 0) + length)
-
-    def has_turned(self, before: int, step: int) -> bool:
-        """Say whether an epoch begins behind one step, and up to another."""
-        return any(before <= end < step for end in self._ends)
-
-    def check_epochs(self, last: int, interval: int) -> None:
-        """Check that steps up to the ``last`` are known by number, where some only are printed.
-
-        Raises:
-            BrokenContractError: They are not.
-        """
-        begins = min(self._shifts, default=0)
-        into = (self._begin or 0) - (self.first or 0)
-        if begins > self._format.first_epoch and into >= interval:
-            raise BrokenContractError(
-                "the log's begin is missing: it begins within an epoch that is not the first, so "
-                "it is not known which steps these are"
-            )
-        if self._guessed < last and interval > 1:
-            raise BrokenContractError(
-                f"an epoch ends before the window does, and with only every {interval} steps "
-                "printed its length is not known; print every step, or make the epoch longer"
-            )
-
-    def mark(self, offset: int) -> Mark:
-        """Name the step of the latest record as the log does."""
-        return Mark(offset, max(self.epoch, 0), self.step - self.shift, self.last_of_epoch)
-
-
 class Track:
     """The steps of one process, or of several that print the same without a name.
 
     In what order several print, whole blocks of one or turn by turn, does not matter: a step is
-    over when all have printed it, and that happens in the steps' order. An epoch's length is known
-    as soon as its successor shows: the process that printed that has printed all of the epoch.
+    over when all have printed it, and that happens in the steps' order. An epoch's length is what
+    the log prints of it, at least as many steps as were seen when a further one begins.
     """
 
     def __init__(self, log_format: LogFormat, span: Span, case: Case, printers: int) -> None:
@@ -240,98 +114,150 @@ class Track:
         self.span = span
         self.case = case
         self.printers = printers
-        self.numbers = StepNumbers(log_format)
-        self.steps: list[Step] = []
-        """Those of the window."""
-        self.gaps: Counter[int] = Counter()
-        """How often records of an epoch are so many steps apart."""
-        self.widest = 0, 0
-        """The longest way from one record of the window to the next, and the step of the one."""
+        self.first = log_format.first_step
+        """What the log calls its first step; its first record may decide."""
+        self.shift = 0
+        """What is added to a number of the current epoch."""
+        self.latest = 0
+        """The step of the latest record."""
         self.step = 0
         """The last that all have shown, at most the one that completed the window."""
+        self.furthest = 0
+        """The last that any has shown."""
         self.complete = False
+        self._rows: dict[int, tuple[Text, ...]] = {}
+        self._time: bytes | None = None
+        self._begin: tuple[bytes, bytes] | None = None
         self._begun = 0
-        self._before: Record | None = None
-        self._first: tuple[bytes, bytes] | None = None
-        self._pending: dict[int, list[Text]] = {}
-        self._offset: int | None = None
+        self._epoch = -1
+        self._shifts: dict[int, int] = {}
+        self._lengths: dict[bytes, int] = {}
+        self._ends: list[int] = []
+        self._guessed = NEVER
+        self._last_of_epoch: int | None = None
 
-    @property
-    def furthest(self) -> int:
-        """The last step that any of them has shown."""
-        return self.step if self.printers == 1 else max(self.step, self.numbers.furthest)
-
-    @property
-    def all_begun(self) -> bool:
-        """Whether each of them has printed the step that the log begins with."""
-        return self._begun == self.printers
-
-    @property
-    def interval(self) -> int:
-        """How many steps its records are apart."""
-        return usual_gap(self.gaps)
+    # ------------------------------------------------------------------- while the log is read
 
     def take(self, record: Record) -> bool:
         """Take the next record; false of an identical copy of the one before.
 
         Behind the window only the order counts, and how many print.
         """
-        if self.printers > 1:
-            self._take_of_several(record)
-            return True
-        numbers, before = self.numbers, self._before
-        epoch = numbers.epoch
-        step = numbers.place(record)
-        if numbers.epoch < epoch:
-            number = step - numbers.shift
-            raise numbers.epoch_goes_back(numbers.epoch, epoch, number, record.offset)
-        if before is not None and step <= numbers.furthest:
-            if step == numbers.furthest and record.time == before.time:
-                return False
-            raise self._disorder(step, record.offset)
-        numbers.furthest, self._before = step, record
+        name = record.epoch, record.step
+        self._begin = self._begin or name
+        if self.printers == 1:
+            step = self._place(record)
+            if self._time is not None and step <= self.furthest:
+                if step == self.furthest and record.time == self._time:
+                    return False
+                raise self._disorder(step, record.offset)
+            self._time = record.time
+        else:
+            self._begun += name == self._begin
+            if self._begun > self.printers:
+                raise self._too_often(record)
+            step = self.latest if self.complete else self._place(record)
+        self.furthest = max(self.furthest, step)
         if not self.complete:
-            self._add(step, ((record.time, record.offset),))
+            self._add(step, record)
         return True
 
-    def _take_of_several(self, record: Record) -> None:
-        name = record.epoch, record.step
-        self._first = self._first or name
-        self._begun += name == self._first
-        if self._begun > self.printers:
-            raise self._too_often(record)
-        if self.complete:
-            return
-        step = self.numbers.place(record)
-        self.numbers.furthest = max(self.numbers.furthest, step)
+    def _add(self, step: int, record: Record) -> None:
         if step > self.step:
-            texts = self._pending.setdefault(step, [])
-            texts.append((record.time, record.offset))
+            texts = (*self._rows.get(step, ()), (record.time, record.offset))
+            self._rows[step] = texts
             if len(texts) == self.printers:
-                self._end_step(step)
+                self.step, self.complete = step, step >= self.span.last
         elif step >= self.span.begin:
             raise self._too_often(record)
 
-    def _end_step(self, step: int) -> None:
-        """Go on to a step that all have printed."""
-        for before in sorted(each for each in self._pending if each < step):
-            texts = self._pending.pop(before)
-            if before >= self.span.begin:
-                raise self._too_seldom(len(texts), texts[-1][1])
-        self._add(step, self._pending.pop(step))
+    def _place(self, record: Record) -> int:
+        """Number the step of a record from 1 on, through all epochs."""
+        offset = record.offset
+        number = whole_number(record.step, what="step", offset=offset)
+        if self.first is None:
+            self.first = min(number, 1)
+        if not self._shifts:
+            self.shift = 1 - self.first
+        if record.epoch:
+            epoch = whole_number(record.epoch, what="epoch", offset=offset)
+            self._lengths.setdefault(record.epoch, record.epoch_length)
+            if epoch != self._epoch:
+                self._enter(epoch, number, offset)
+        if self._last_of_epoch is not None and number > self._last_of_epoch:
+            raise epoch_was_cut(self._last_of_epoch, number, offset)
+        if self._ends and number < self.first:
+            raise BrokenContractError(
+                f"the log's begin is missing: it counts from step {number}, as a later epoch shows",
+                offset=offset,
+            )
+        self.latest = number + self.shift
+        if self.latest < 1:
+            raise BrokenContractError(
+                f"step {number} stands below the log's first step, {self.first}", offset=offset
+            )
+        return self.latest
 
-    def _add(self, number: int, texts: Sequence[Text]) -> None:
-        span, before = self.span, self.step
-        turned = self.numbers.has_turned(before, number)
-        if before:
-            if not turned:
-                self.gaps[number - before] += 1
-            if number >= span.begin:
-                self.widest = max(self.widest, (number - before, before))
-        if span.begin <= number <= span.last:
-            self.steps.append(Step(number, number - before, texts, turned))
-        self.step, self._offset = number, texts[-1][1]
-        self.complete = number >= span.last
+    def _enter(self, epoch: int, number: int, offset: int) -> None:
+        """Go on in an epoch, which may be a further one, behind all steps so far."""
+        newest, first = max(self._shifts, default=-1), self.first or 0
+        if epoch < newest and (self.printers == 1 or epoch not in self._shifts):
+            begins = _SECOND_RUN * (number == first)
+            raise BrokenContractError(
+                f"steps are out of order: epoch {epoch} follows epoch {newest}{begins}",
+                offset=offset,
+            )
+        if not self._shifts:
+            self._shifts[epoch] = 1 - first
+        elif epoch not in self._shifts:
+            shift, before, last = self._shifts[newest], self._last_of_epoch, self.furthest
+            if self.log_format.even_epochs:
+                self._last_of_epoch = last - shift
+                if before is not None and last - shift < before:
+                    raise BrokenContractError(
+                        f"steps are missing from the log: an epoch ended with step {last - shift}, "
+                        f"and one before it with step {before}",
+                        offset=offset,
+                    )
+            # All epochs have the same data: of lengths that differ, one is damaged.
+            lengths = {*self._lengths.values()}
+            if len(lengths) > 1 or lengths == {0}:
+                self._guessed = min(self._guessed, last)
+            else:
+                last = max(last, shift - 1 + first + lengths.pop())
+            self._ends.append(last)
+            self._shifts[epoch] = last + 1 - first
+        self._epoch, self.shift = epoch, self._shifts[epoch]
+
+    @property
+    def all_begun(self) -> bool:
+        """Whether each of them has printed the step that the log begins with."""
+        return self.printers in {1, self._begun}
+
+    def mark(self, offset: int) -> Mark:
+        """Name the step of the latest record as the log does."""
+        return Mark(offset, max(self._epoch, 0), self.latest - self.shift, self._last_of_epoch)
+
+    # ------------------------------------------------------------------- what has been read
+
+    def every_step(self) -> Iterator[Step]:
+        """Give the steps that all have printed, from the first of the log on."""
+        before = 0
+        for number in sorted(self._rows):
+            texts = self._rows[number]
+            if number <= self.step and len(texts) == self.printers:
+                turned = any(before <= end < number for end in self._ends)
+                yield Step(number, number - before, texts, turned)
+                before = number
+
+    def gaps(self) -> Counter[int]:
+        """Count how often records of an epoch are so many steps apart."""
+        return Counter(step.gap for step in islice(self.every_step(), 1, None) if not step.turned)
+
+    def window(self) -> list[Step]:
+        """List the steps of the window."""
+        begin, last = self.span.begin, self.span.last
+        return [step for step in self.every_step() if begin <= step.number <= last]
 
     def check(self, first: int, last: int) -> None:
         """Check that the steps from ``first`` to ``last`` make up the window, without holes.
@@ -339,58 +265,72 @@ class Track:
         Raises:
             BrokenContractError: They do not.
         """
-        self.check_all_begun()
-        span, interval, count = self.span, self.interval, len(self.steps)
+        span, interval, steps = self.span, usual_gap(self.gaps()), self.window()
+        self.check_whole()
         if self.step < span.last and span.last - last >= interval:
+            shown = self._rows.get(self.step)
             raise BrokenContractError(
                 f"too few steps: found {self.step}, needed {span.last} "
                 f"(measured are steps {span.after + 1} to {span.last}, counted from 1)",
-                offset=self._offset,
+                offset=shown[-1][1] if shown else None,
                 place="the last step is on line",
             )
         self.check_no_hole()
+        problem = None
+        begun = int(self._begin[1]) - (self.first or 0) if self._begin else 0
         if interval > span.measured:
-            raise BrokenContractError(
+            problem = (
                 f"only every {interval} steps are printed, and {span.measured} are measured; "
                 "measure more of them"
             )
-        if not first or first - span.begin >= interval:
-            raise BrokenContractError(
+        elif not first or first - span.begin >= interval:
+            problem = (
                 f"the log begins too late: step {first or self.step} is the first there is of "
                 f"steps {span.begin} to {span.last}, counted from 1"
             )
-        if count < span.measured // interval - 1:
-            raise BrokenContractError(
-                f"steps are missing from the log: it has {count} records of the {span.measured} "
-                f"steps that are measured, and prints every {interval} steps"
+        elif len(steps) < span.measured // interval - 1:
+            problem = (
+                f"steps are missing from the log: it has {len(steps)} records of the "
+                f"{span.measured} steps that are measured, and prints every {interval} steps"
             )
-        self.numbers.check_epochs(span.last, interval)
+        elif min(self._shifts, default=0) > self.log_format.first_epoch and begun >= interval:
+            problem = (
+                "the log's begin is missing: it begins within an epoch that is not the first, so "
+                "it is not known which steps these are"
+            )
+        elif self._guessed < span.last and interval > 1:
+            problem = (
+                f"an epoch ends before the window does, and with only every {interval} steps "
+                "printed its length is not known; print every step, or make the epoch longer"
+            )
+        if problem is not None:
+            raise BrokenContractError(problem)
+
+    def check_whole(self) -> None:
+        """Check that each of several ranks has printed each step."""
+        rows = self._rows.items()
+        of_window = [texts for step, texts in rows if self.span.begin <= step <= self.step]
+        counts = [(len(texts), texts[-1][1]) for texts in of_window if len(texts) < self.printers]
+        if not self.all_begun or counts:
+            count, offset = counts[0] if counts else (self._begun, None)
+            raise BrokenContractError(
+                f"a step stands in the log {count} time(s); {self._expected}", offset=offset
+            )
 
     def check_no_hole(self) -> None:
         """Check that no record of the window is missing between two others."""
-        gap, before = self.widest
+        begin, steps = self.span.begin, islice(self.every_step(), 1, None)
+        gaps = ((step.gap, step.number - step.gap) for step in steps if step.number >= begin)
+        gap, before = max(gaps, default=(0, 0))
         # The first interval of all may be one shorter, where numbering begins with 1.
-        if gap >= 2 * self.interval:
+        if gap >= 2 * usual_gap(self.gaps()):
             raise BrokenContractError(
                 f"steps are missing from the log: none between step {before} and step "
                 f"{before + gap}, counted from 1"
             )
 
-    def check_all_begun(self) -> None:
-        """Check that every rank has printed, where several do without a name."""
-        if self.printers > 1 and not self.all_begun:
-            raise self._too_seldom(self._begun)
-
-    def only_one(self, step: int) -> BrokenContractError:
-        """Make the error of a single record, which says nothing of a window."""
-        return BrokenContractError(
-            f"step {step} is the only one printed of steps {self.span.begin} to "
-            f"{self.span.last}, counted from 1; needed are two at least"
-        )
-
     def _disorder(self, step: int, offset: int) -> BrokenContractError:
-        numbers = self.numbers
-        number, last = step - numbers.shift, numbers.furthest - numbers.shift
+        number, last = step - self.shift, self.furthest - self.shift
         if number == last:
             reason = (
                 f"step {number} stands twice with different times; more than one process "
@@ -399,22 +339,17 @@ class Track:
             )
         else:
             reason = f"steps are out of order: step {number} follows step {last}"
-            if number == numbers.first:
+            if number == self.first:
                 several = "; if several processes print into it, say which by 'ranks'"
                 reason += _SECOND_RUN + epoch_hint(self.log_format) + several
         return BrokenContractError(reason, offset=offset)
 
     def _too_often(self, record: Record) -> BrokenContractError:
-        shown = record.step[:40].decode(errors="replace")
         return BrokenContractError(
-            f"step {shown} stands in the log more than {self.printers} time(s); {self._expected}, "
-            f"unless a second run was appended{epoch_hint(self.log_format)}",
+            f"step {record.step[:40].decode(errors='replace')} stands in the log more than "
+            f"{self.printers} time(s), or behind later ones; {self._expected}, unless a second run "
+            f"was appended{epoch_hint(self.log_format)}",
             offset=record.offset,
-        )
-
-    def _too_seldom(self, count: int, offset: int | None = None) -> BrokenContractError:
-        return BrokenContractError(
-            f"a step stands in the log {count} time(s); {self._expected}", offset=offset
         )
 
     @property

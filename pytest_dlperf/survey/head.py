@@ -21,7 +21,7 @@ from pytest_dlperf.formats.keyed import AnyRecord
 from pytest_dlperf.formats.log_format import LogFormat, Ranks
 from pytest_dlperf.formats.meanings import Trainer, known_trainer
 from pytest_dlperf.formats.printed import BrokenContractError
-from pytest_dlperf.logs.fact_check import tail
+from pytest_dlperf.logs.facts import tail
 from pytest_dlperf.logs.lines import Block, LogFile, blocks, line_number
 from pytest_dlperf.logs.records import Record, RecordFinder
 from pytest_dlperf.logs.tracks import usual_gap

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,21 +18,30 @@ from pytest_dlperf.formats.declared import DeclaredMetric
 from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.printed import BrokenContractError
 from pytest_dlperf.logs.arrivals import Arrivals, ArrivalStamps, arrivals_of
-from pytest_dlperf.logs.fact_check import FactCheck
-from pytest_dlperf.logs.lines import BLOCK_SIZE, Block, LineReader, LogFile, line_number, readable
+from pytest_dlperf.logs.facts import FactCheck, why_no_steps
+from pytest_dlperf.logs.lines import (
+    BLOCK_SIZE,
+    Block,
+    LineReader,
+    LogFile,
+    block_between,
+    line_number,
+    readable,
+)
 from pytest_dlperf.logs.metric_numbers import MetricScan
 from pytest_dlperf.logs.published import PublishedLines
-from pytest_dlperf.logs.records import Record, RecordFinder
+from pytest_dlperf.logs.records import LONGEST_STEP, Record, RecordFinder
 from pytest_dlperf.logs.run_metrics import NodeLog, reduced, with_declared
-from pytest_dlperf.logs.second_run import check_behind
 from pytest_dlperf.logs.steady import Estimate, NoStepTimesError, SteadySteps
-from pytest_dlperf.logs.tracks import Span, StepProgress
+from pytest_dlperf.logs.tracks import Mark, Span, StepProgress, epoch_hint, epoch_was_cut
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 from pytest_dlperf.model.metric import THROUGHPUT, Metric, Source
 from pytest_dlperf.model.work import Timing
 
 T = TypeVar("T")
+_BEHIND: Final = 1024 * 1024
+"""Bytes behind the window, and at the log's end, in which a second run is looked for."""
 
 
 class LogState(Enum):
@@ -85,15 +94,20 @@ class LogReading:
     """Bytes to read at once; the result does not depend on it."""
 
     def __post_init__(self) -> None:
-        """Begin before the first byte."""
         if self.window.warmup_steps < 0 or self.window.measured_steps < 1:
             raise ValueError(f"{self.window} is not a valid window: measure one step or more")
         self.log_format = self.log_format.of(self.case)
         # What is looked for in the log; a second definition may go by another number of a line.
-        self._format = self.log_format
-        if self.estimator is Estimator.PUBLISHED:
+        self._format, published = self.log_format, self.log_format.published
+        self._collector: SteadySteps | PublishedLines
+        if self.estimator is Estimator.STEADY:
+            span = Span.of(self._format, self.window)
+            self._collector = SteadySteps(self._format, span, self.case)
+        elif published is None:
+            raise ValueError(f"the log format {self._format.name} has no published definition")
+        else:
             self._format = self.log_format.as_published
-        self._collector = _collector(self._format, self.case, self.window, self.estimator)
+            self._collector = PublishedLines(self._format, published, self.window, self.case)
         declared = [each for each in self.declared if each.is_on(self.node, self.nodes)]
         self._scan = MetricScan(declared) if declared else None
         self.facts = FactCheck(self.log_format, self.case)
@@ -101,8 +115,7 @@ class LogReading:
         """The step of the log's first record; ``None`` before it is there."""
         self.reason: str | None = None
         """What the log has broken, and on which line; ``None`` unless it is broken."""
-        self._steps_done = False
-        self._enough = False
+        self._steps_done = self._enough = False
         self._reader = LineReader(self.buffer_size)
         self._arrivals = Arrivals(self.path)
         self._stamps: ArrivalStamps | None = None
@@ -110,6 +123,8 @@ class LogReading:
         if self._format.timing is Timing.ARRIVAL:
             self._stamps = ArrivalStamps(self._arrivals, self._format.ranks.printers(self.case))
         self._finder = RecordFinder(self._format, self._stamps)
+
+    # ------------------------------------------------------------------- while the log grows
 
     @property
     def state(self) -> LogState:
@@ -153,73 +168,6 @@ class LogReading:
             self._look(lambda file: self._read(self._reader.available(file)), limit)
         return limit is None or self.position < limit
 
-    def up_to(self, limit: int | None) -> LogReading:
-        """Give a reading that has not gone beyond ``limit``: this one, or one that begins anew."""
-        if limit is not None and self.position > limit:
-            return dataclasses.replace(self)
-        return self
-
-    def finish(self, limit: int | None = None) -> Run:
-        """Read the rest and measure a run that has this log alone; the reading is over then.
-
-        With a ``limit`` the log counts as if it ended after so many bytes. Where more have been
-        read, it is read again.
-        """
-        run, log = self.result(limit)
-        if run.status is not RunStatus.OK or not self.declared:
-            return run
-        return with_declared(run, self.declared, [log], self.window_in_steps)
-
-    def result(self, limit: int | None = None) -> tuple[Run, NodeLog]:
-        """Do as ``finish``, and give the numbers of declared metrics apart."""
-        reading = self.up_to(limit)
-        if reading is not self:
-            return reading.result(limit)
-        run, scan, has_steps = self._finished(limit), self._scan, self.first_step is not None
-        if scan is not None and not has_steps:
-            scan.settle(self.log_format.first_step, self.window_in_steps)
-        found = () if scan is None else scan.numbers
-        numbers = {each.declared.metric.name: each for each in found}
-        problem = None if run.status is RunStatus.OK else run.reason
-        return run, NodeLog(str(self.path), numbers, problem=problem, has_steps=has_steps)
-
-    def _finished(self, limit: int | None) -> Run:
-        estimate: Estimate | None = None
-        if self.reason is None:
-            try:
-                estimate = self._look(self._estimate, limit)
-            except FileNotFoundError as error:
-                self.reason = f"the log cannot be read: {error.strerror or error}"
-        run = Run(run=self.number, status=RunStatus.OK, log=str(self.path))
-        if estimate is None:
-            invalid, found = RunStatus.INVALID, self.steps.found
-            return replace(run, status=invalid, reason=self.reason, steps=found)
-        step_times, missing = self._times_of_steps()
-        return replace(
-            run,
-            metrics={THROUGHPUT: estimate.throughput, **step_times},
-            missing=missing,
-            reason=estimate.note,
-            steps=estimate.steps,
-            paused=estimate.paused,
-        )
-
-    def _times_of_steps(self) -> tuple[dict[str, float], dict[str, str]]:
-        """Give the wanted percentiles of the steps' times, or why they are missing."""
-        wanted = {
-            metric.name: metric.statistic
-            for metric in self.metrics
-            if metric.source is Source.STEPS and metric.statistic is not None
-        }
-        why = "the window is one step"
-        try:
-            times = self._collector.step_times() if wanted else []
-        except (NoStepTimesError, BrokenContractError) as error:
-            times, why = [], str(error)
-        if not times:
-            return {}, dict.fromkeys(wanted, why)
-        return {name: reduced(statistic, times) for name, statistic in wanted.items()}, {}
-
     def _look(self, act: Callable[[LogFile], T], limit: int | None) -> T | None:
         """Do something with the log, which ends at ``limit`` for now; note what is broken."""
         try:
@@ -244,10 +192,9 @@ class LogReading:
     def _read(self, found: Iterable[Block]) -> None:
         """Go through blocks until the log has shown enough."""
         for block in () if self._enough else found:
-            records = self._finder.find(block)
+            records, scan = self._finder.find(block), self._scan
             if not self._steps_done:
                 self._steps_done = self._feed(block, records)
-            scan = self._scan
             if scan is not None:
                 if self._steps_done and (following := next(records, None)) is not None:
                     scan.leave_window(following.offset)
@@ -258,35 +205,95 @@ class LogReading:
 
     def _feed(self, block: Block, records: Iterator[Record]) -> bool:
         """Take the steps of a block; say whether the log has shown enough of them."""
-        facts, collector = self.facts, self._collector
+        facts, collector, scan = self.facts, self._collector, self._scan
         facts.look(block, in_header=self.first_step is None)
         try:
             for record in records:
-                self._take(record)
-                if collector.enough is not None and record.offset >= collector.enough:
+                enough = collector.enough
+                if scan is not None and enough is not None:
+                    scan.leave_window(record.offset)
+                if enough is not None and record.offset >= enough:
                     break
-            enough = collector.has_enough(block.end)
+                step, shift, inside = collector.take(record)
+                if self.first_step is None:
+                    self.first_step = step
+                if scan is not None and enough is None:
+                    scan.at_record(record.offset, step, shift, inside=inside)
         except BrokenContractError as error:
             # What the log says of its run up to there explains more.
             raise facts.contradiction(error.offset or sys.maxsize) or error from None
         # Without a step, a log that contradicts its case may well be another system's.
         if self.first_step is not None:
             facts.check(sys.maxsize if collector.enough is None else collector.enough)
-        return enough
+        return collector.enough is not None and collector.enough <= block.end
 
-    def _take(self, record: Record) -> None:
-        """Take a step, and whether its line may have metrics; behind the window it is passed."""
-        collector, scan = self._collector, self._scan
-        enough = collector.enough
-        step, shift, inside = 0, 0, False
-        if enough is None or record.offset < enough:
-            step, shift, inside = collector.take(record)
-        if self.first_step is None:
-            self.first_step = step
-        if scan is not None and enough is not None:
-            scan.leave_window(record.offset)
-        elif scan is not None:
-            scan.at_record(record.offset, step, shift, inside=inside)
+    # ------------------------------------------------------------------- at its end
+
+    def up_to(self, limit: int | None) -> LogReading:
+        """Give a reading that has not gone beyond ``limit``: this one, or one that begins anew."""
+        if limit is not None and self.position > limit:
+            return dataclasses.replace(self)
+        return self
+
+    def finish(self, limit: int | None = None) -> Run:
+        """Read the rest and measure a run that has this log alone; the reading is over then.
+
+        With a ``limit`` the log counts as if it ended after so many bytes. Where more have been
+        read, it is read again.
+        """
+        run, log = self.result(limit)
+        if run.status is not RunStatus.OK or not self.declared:
+            return run
+        return with_declared(run, self.declared, [log], self.window_in_steps)
+
+    def result(self, limit: int | None = None) -> tuple[Run, NodeLog]:
+        """Do as ``finish``, and give the numbers of declared metrics apart."""
+        reading = self.up_to(limit)
+        if reading is not self:
+            return reading.result(limit)
+        estimate: Estimate | None = None
+        if self.reason is None:
+            try:
+                estimate = self._look(self._estimate, limit)
+            except FileNotFoundError as error:
+                self.reason = f"the log cannot be read: {error.strerror or error}"
+        run, scan = Run(run=self.number, status=RunStatus.OK, log=str(self.path)), self._scan
+        if estimate is None:
+            invalid, steps = RunStatus.INVALID, self.steps.found
+            run = replace(run, status=invalid, reason=self.reason, steps=steps)
+        else:
+            times, missing = self._times_of_steps()
+            run = replace(
+                run,
+                metrics={THROUGHPUT: estimate.throughput, **times},
+                missing=missing,
+                reason=estimate.note,
+                steps=estimate.steps,
+                paused=estimate.paused,
+            )
+        has_steps = self.first_step is not None
+        if scan is not None and not has_steps:
+            scan.settle(self.log_format.first_step, self.window_in_steps)
+        found = () if scan is None else scan.numbers
+        numbers = {each.declared.metric.name: each for each in found}
+        problem = None if estimate is not None else run.reason
+        return run, NodeLog(str(self.path), numbers, problem=problem, has_steps=has_steps)
+
+    def _times_of_steps(self) -> tuple[dict[str, float], dict[str, str]]:
+        """Give the wanted percentiles of the steps' times, or why they are missing."""
+        wanted = {
+            metric.name: metric.statistic
+            for metric in self.metrics
+            if metric.source is Source.STEPS and metric.statistic is not None
+        }
+        why = "the window is one step"
+        try:
+            times = self._collector.step_times() if wanted else []
+        except (NoStepTimesError, BrokenContractError) as error:
+            times, why = [], str(error)
+        if not times:
+            return {}, dict.fromkeys(wanted, why)
+        return {name: reduced(statistic, times) for name, statistic in wanted.items()}, {}
 
     def _estimate(self, file: LogFile) -> Estimate:
         self._read(self._reader.available(file))
@@ -299,7 +306,7 @@ class LogReading:
                 "Launch the run, or give the record a group of its time, such as 'seconds'"
             )
         if self.first_step is None:
-            raise self.facts.without_steps(file, is_empty=not self.position)
+            raise why_no_steps(file, self.log_format, self.facts)
         self.facts.check_end(file, collector.enough)
         if collector.complete and stamps is not None:
             for first, last in collector.ends:
@@ -310,18 +317,40 @@ class LogReading:
             raise BrokenContractError(
                 f"the throughput comes out as {throughput!r}; needed is a finite number above zero"
             )
-        if collector.mark is not None:
-            check_behind(file, self._finder, self._format, collector.mark)
+        if collector.mark is not None and self._format.step_every is None:
+            self._check_behind(file, collector.mark)
         return replace(estimate, throughput=throughput)
 
+    def _check_behind(self, file: LogFile, mark: Mark) -> None:
+        """Look for earlier steps in what follows the window, and at the log's end.
 
-def _collector(
-    log_format: LogFormat, case: Case, window: Window, estimator: Estimator
-) -> SteadySteps | PublishedLines:
-    if estimator is Estimator.STEADY:
-        return SteadySteps(log_format, Span.of(log_format, window), case)
-    if log_format.published is None:
-        raise ValueError(f"the log format {log_format.name} has no published definition")
-    from pytest_dlperf.logs.published import PublishedLines
+        Behind the mark every rank has gone on, so two records of earlier steps in a row are those
+        of a second run, and two of later steps than epochs had before show that these have lost
+        some. A single one is damaged.
+        """
+        behind = beyond = False
+        longest = mark.last_of_epoch
+        for record in self._records_behind(file, mark.offset):
+            numbers = record.step, record.epoch or b"0"
+            if not all(each.isdigit() and len(each) <= LONGEST_STEP for each in numbers):
+                continue
+            step, epoch = map(int, numbers)
+            was_behind, was_beyond = behind, beyond
+            behind = (epoch, step) < (mark.epoch, mark.number)
+            beyond = longest is not None and step > longest
+            if longest is not None and beyond and was_beyond:
+                raise epoch_was_cut(longest, step, record.offset)
+            if behind and was_behind:
+                raise BrokenContractError(
+                    f"a second run begins in the same file: step {step} stands behind step "
+                    f"{mark.number}, with which the window of the first has ended; keep one "
+                    f"run a file{epoch_hint(self._format)}",
+                    offset=record.offset,
+                )
 
-    return PublishedLines(log_format, log_format.published, window, case)
+    def _records_behind(self, file: LogFile, begin: int) -> Iterator[Record]:
+        """Find records up to the first broken one: behind the window nothing depends on it."""
+        near = min(begin + _BEHIND, file.size)
+        for start, end in ((begin, near), (max(file.size - _BEHIND, near), file.size)):
+            with suppress(BrokenContractError):
+                yield from self._finder.find(block_between(file, start, end, is_cut=start > near))

@@ -43,10 +43,10 @@ class FactCheck:
         ]
         self._format = log_format
         self._case = case
+        self._position = 0
         self._said: dict[str, int] = {}
         self._agreed: set[tuple[int, bytes]] = set()
         self._broken: dict[int, tuple[int, Fact, str]] = {}
-        self._position = 0
 
     def look(self, block: Block, *, in_header: bool = True) -> None:
         """Look for facts on the lines of a block that have ended."""
@@ -98,24 +98,6 @@ class FactCheck:
             behind.look(block)
             behind.check()
 
-    def without_steps(self, file: LogFile, *, is_empty: bool) -> BrokenContractError:
-        """Say why a log may hold no step: the best of what it says of itself."""
-        if is_empty:
-            return BrokenContractError("the log is empty")
-        other, name = _recognised(file, self._format), self._format.name
-        if other is None and (contradiction := self.contradiction()) is not None:
-            return contradiction
-        if name in BUILTIN_FORMATS:
-            if other is not None:
-                return BrokenContractError(f"this is {other}, not one of format {name}")
-            said = f"the log holds no step of format {name}"
-        else:
-            # A declared format may be meant for just this trainer.
-            named = "" if other is None else f"this is {other}, and "
-            pattern = self._format.record.pattern
-            said = f"{named}no line of the log matches the record's pattern '{pattern}'"
-        return BrokenContractError(f"{said}; 'pytest-dlperf read FILE' says what is in it")
-
 
 def tail(file: LogFile, begin: int) -> Block | None:
     """Read the last lines of a log, of what stands behind the byte ``begin``; ``None`` without."""
@@ -125,6 +107,24 @@ def tail(file: LogFile, begin: int) -> Block | None:
         return None
     # Where the reading begins in the middle of a line, it is none.
     return block_between(file, start, size, is_cut=start > begin)
+
+
+def why_no_steps(file: LogFile, log_format: LogFormat, facts: FactCheck) -> BrokenContractError:
+    """Say why a log may hold no step: the best of what it says of itself."""
+    if not file.size:
+        return BrokenContractError("the log is empty")
+    other, name = _recognised(file, log_format), log_format.name
+    if other is None and (contradiction := facts.contradiction()) is not None:
+        return contradiction
+    said = f"the log holds no step of format {name}"
+    if name not in BUILTIN_FORMATS:
+        # A declared format may be meant for just this trainer.
+        named = "" if other is None else f"this is {other}, and "
+        pattern = log_format.record.pattern
+        said = f"{named}no line of the log matches the record's pattern '{pattern}'"
+    elif other is not None:
+        return BrokenContractError(f"this is {other}, not one of format {name}")
+    return BrokenContractError(f"{said}; 'pytest-dlperf read FILE' says what is in it")
 
 
 def _recognised(file: LogFile, log_format: LogFormat) -> str | None:
