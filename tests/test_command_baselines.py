@@ -140,23 +140,26 @@ def test_a_number_in_another_unit_is_never_compared(folder, capsys):
 @pytest.mark.parametrize(
     ("case", "metric", "there_are"),
     [
-        ("a-x-*", "peak_memry", "throughput, peak_memory; did you mean 'peak_memory'?"),
+        ("a-x-*", "peak_memry", "peak_memory, throughput; did you mean 'peak_memory'?"),
         ("a-x-fp32-b128-1n1g", "peak_memory", "throughput"),
     ],
 )
 @pytest.mark.usefixtures("folder")
 def test_a_metric_that_no_case_has_is_a_mistake(case, metric, there_are, capsys):
-    assert show(case, "--metric", "throughput", "--metric", metric) == 2
+    assert show(case, "--metric", metric) == 2
 
-    told = f"--metric {metric}: these cases have no such metric; they have {there_are}\n"
-    assert capsys.readouterr().err.endswith(told)
+    told = f"--metric: these cases have no metric {metric!r}; there are: {there_are}"
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("cases", "message"),
     [
-        (["a-x-fp32-b128-1n1g", "a-x-fp32-b128-2n8g"], "no entry 'a-x-fp32-b128-2n8g'; did you"),
-        (["*-4n8g"], "no entry '*-4n8g'; * stands for anything"),
+        (
+            ["a-x-fp32-b128-1n1g", "a-x-fp32-b128-2n8g"],
+            "no entry 'a-x-fp32-b128-2n8g'; there are: ",
+        ),
+        (["*-4n8g"], "no entry '*-4n8g'; there are: a-x"),
     ],
 )
 @pytest.mark.usefixtures("folder")

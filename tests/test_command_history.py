@@ -5,7 +5,6 @@ import os
 import sqlite3
 import sys
 from contextlib import closing
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -67,7 +66,7 @@ def test_what_is_there_is_told_and_stays(capsys):
     assert main(["history", "import", "--history", "h.sqlite3", file]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "there already: night-0.json",
-        "0 sessions imported into h.sqlite3, 1 there already",
+        "0 sessions imported into h.sqlite3",
     ]
     assert Path("h.sqlite3").read_bytes() == before
 
@@ -75,7 +74,7 @@ def test_what_is_there_is_told_and_stays(capsys):
 def test_a_session_is_not_imported_over_itself(capsys):
     fill(Path("h.sqlite3"), [[400.0, 402.0]])
     assert main(["history", "import", "--history", "h.sqlite3", str(results_file(0))]) == 0
-    assert "1 there already" in capsys.readouterr().out
+    assert "there already: night-0.json" in capsys.readouterr().out
     assert sessions("h.sqlite3") == ["night-0"]
 
 
@@ -100,7 +99,7 @@ def test_a_bad_file_is_told_and_the_good_ones_are_kept(capsys, content):
     told = capsys.readouterr().out.splitlines()
     assert told[0].startswith("not imported: ")
     assert "bad.json" in told[0]
-    assert told[-1] == "2 sessions imported into h.sqlite3, 1 file not imported"
+    assert told[-1] == "2 sessions imported into h.sqlite3"
     assert sessions("h.sqlite3") == ["night-0", "night-1"]
 
 
@@ -332,7 +331,7 @@ def test_cases_and_clusters_are_chosen(capsys, arguments, shown):
     [
         (["tiny-mlp-fp32-b4-1n3g"], "did you mean 'tiny-mlp-fp32-b4-1n"),
         (["*bert*"], "* stands for anything"),
-        (["--cluster", "nowhere"], "no cluster 'nowhere'; there are: dlperf-v100, local"),
+        (["--cluster", "nowhere"], "there are: dlperf-v100, local"),
     ],
 )
 def test_what_is_not_there_is_told(capsys, arguments, told):
@@ -397,48 +396,3 @@ def test_another_machine_and_a_lost_case_are_shown(capsys):
 def test_nights_of_a_whole_day_are_shown_by_their_date(capsys):
     fill(Path("h.sqlite3"), [[400.0]])
     assert f"  400.00 samples/s last, 1 session {night(0)[:10]} to {night(0)[:10]}" in show(capsys)
-
-
-# ------------------------------------------------------------------- whether a night came
-
-
-def ended(number, ago, *, cluster="lab", **more):
-    """A session that ended so long ago."""
-    at = (datetime.now().astimezone() - ago).isoformat(timespec="seconds")
-    return session(number, {CASE: [400.0]}, cluster=cluster, started=at, ended=at, **more)
-
-
-@pytest.mark.parametrize(
-    ("sessions", "arguments", "code"),
-    [
-        ([ended(1, timedelta(hours=30)), ended(2, timedelta(hours=25))], [], 0),
-        ([ended(1, timedelta(hours=27))], [], 1),
-        ([ended(1, timedelta(hours=27)), ended(2, timedelta(hours=3), interrupted=True)], [], 1),
-        ([ended(1, timedelta(hours=27)), ended(2, -timedelta(days=300))], [], 1),
-        ([ended(1, -timedelta(minutes=5))], [], 0),
-        ([ended(1, timedelta(hours=3)), ended(2, timedelta(hours=27), cluster="two")], [], 1),
-        (
-            [ended(1, timedelta(hours=3)), ended(2, timedelta(hours=27), cluster="two")],
-            ["--cluster", "lab"],
-            0,
-        ),
-        ([], [], 1),
-    ],
-    ids=["new", "old", "interrupted", "ahead", "skewed", "one late", "chosen", "none"],
-)
-def test_it_can_fail_where_no_whole_session_is_new(capsys, sessions, arguments, code):
-    with History.open(Path("h.sqlite3")) as history:
-        for one in sessions:
-            history.add(one)
-    command = ["history", "show", "--history", "h.sqlite3", "--within", "26h"]
-    assert main([*command, *arguments]) == code
-    told = capsys.readouterr().out
-    assert ("no whole session since " in told) == bool(code and sessions)
-
-
-@pytest.mark.parametrize("time", ["26", "h", "0h", "-1h", "26 hours", "1e9h", ""])
-def test_a_time_has_a_unit(capsys, time):
-    with pytest.raises(SystemExit) as ended:
-        main(["history", "show", f"--within={time}"])
-    assert ended.value.code == 2
-    assert "26h" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 from histories import CASE, add, case_result, night, session
 from results_makers import MEMORY, judged, unmeasured_case, with_judgement
 
-from pytest_dlperf.command.export import AXES, COLUMNS
+from pytest_dlperf.command.history import AXES, COLUMNS
 from pytest_dlperf.command.main import main
 from pytest_dlperf.history.schema import TABLES
 from pytest_dlperf.model.judgement import Verdict
@@ -114,7 +114,7 @@ def test_bad_input_is_told(capsys):
     Path("file").touch()
     told = "no metric 'memory'; there are: peak_memory, throughput"
     assert told in refused(capsys, "--metric", "memory")
-    assert "--cluster: the history has no cluster 'west'" in refused(capsys, "--cluster", "west")
+    assert "the history has no cluster 'west'" in refused(capsys, "--cluster", "west")
     assert "did you mean" in refused(capsys, CASE.replace("1g", "9g"))
     assert "--output: file/h.csv: " in refused(capsys, "--output", "file/h.csv")
 

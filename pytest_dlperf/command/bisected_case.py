@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.command.project import SUITE_FOLDER, read_project
-from pytest_dlperf.command.shell import chosen_cases
+from pytest_dlperf.command.shell import chosen
 from pytest_dlperf.config.settings import Setting, strongest
 from pytest_dlperf.culprit.bisection import KnownSession, NotFoundError
 from pytest_dlperf.history.case_history import history_of
@@ -129,7 +129,7 @@ def bisected_case(options: Namespace) -> BisectedCase:
     suite = load_suite(
         project.settings, more_files=project.more_files, more_formats=project.more_formats
     )
-    ids = chosen_cases((case.id for case in suite.cases), [options.case], "there is no case")
+    ids = chosen((case.id for case in suite.cases), [options.case], "there is no case")
     if len(ids) > 1:
         raise UsageError(f"{options.case!r} stands for {len(ids)} cases; name one")
     case = next(case for case in suite.cases if case.id in ids)

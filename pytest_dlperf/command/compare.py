@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from pytest_dlperf.command.main import FAULTS, FINE
-from pytest_dlperf.command.shell import Style, file_argument, write_report
+from pytest_dlperf.command.shell import Style, add, file_argument, write_report
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.report.comparison import Section, comparison_markdown, sections
@@ -54,9 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "first", type=file_argument, metavar="A.json", help="compare with this file"
     )
     parser.add_argument("second", type=file_argument, metavar="B.json", help="compare this file")
-    parser.add_argument(
-        "--markdown", type=file_argument, metavar="FILE", help="write Markdown to FILE"
-    )
+    add(parser, "--markdown")
     parser.add_argument(
         "--fail-on",
         type=_conclusions,
@@ -75,8 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare the two files, print the comparison and write the reports."""
     files = Path(options.first), Path(options.second)
-    if options.markdown is not None:
-        _refuse_to_lose(options.markdown, dict(zip("AB", files, strict=True)))
+    for name, file in zip("AB", files, strict=True):
+        if options.markdown and os.path.realpath(file) == os.path.realpath(options.markdown):
+            place = printable(options.markdown)
+            raise UsageError(
+                f"--markdown: {place} is {name}, and would overwrite it; name another file"
+            )
     if options.tolerance is not None and options.fail_on is None:
         raise UsageError("--tolerance: it is that of --fail-on, which is not given")
     comparison = compare_results(*map(read_results, files))
@@ -118,16 +120,6 @@ def _failure_lines(failures: Mapping[str, Sequence[str]], style: Style) -> Itera
         text = printable(f"--fail-on: {counted(len(case_ids), 'case')} {why}")
         yield from (style(line, "bold", "red") for line in wrapped(text, style.width, indent=2))
         yield from _some(case_ids)
-
-
-def _refuse_to_lose(report: str, files: Mapping[str, Path]) -> None:
-    """Refuse a report that would overwrite a compared file."""
-    for name, file in files.items():
-        if os.path.realpath(file) == os.path.realpath(report):
-            raise UsageError(
-                f"--markdown: {printable(report)} is {name}, and would overwrite it; "
-                "name another file"
-            )
 
 
 def comparison_lines(comparison: Comparison, files: Sequence[str], style: Style) -> Iterator[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import platform
 import sys
-from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from pytest_dlperf.command.main import FAULTS, FINE
-from pytest_dlperf.command.shell import PYTEST_ARGUMENTS, Style, file_argument, text_argument
+from pytest_dlperf.command.project import read_project
+from pytest_dlperf.command.shell import PYTEST_ARGUMENTS, Style, add, file_argument, text_argument
 from pytest_dlperf.config.notices import targets
 from pytest_dlperf.config.values import NotifyOn, OptionText, history
 from pytest_dlperf.model.errors import UsageError
@@ -46,13 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=[when.value for when in NotifyOn],
         help="after which sessions (default: as sessions in this folder; with --to: failure)",
     )
-    parser.add_argument(
-        "--history",
-        type=file_argument,
-        metavar="FILE",
-        help="the database for 'change' and the page (default: none with --to, else that of "
-        "sessions in this folder)",
-    )
+    default = "none with --to, else that of sessions in this folder"
+    add(parser, "--history", help=f"the database for 'change' and the page (default: {default})")
     parser.add_argument(
         "--page", type=text_argument, metavar="ADDRESS", help="the address of the session's page"
     )
@@ -60,16 +56,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Send what ``options.file`` says, or a test."""
+    """Send what ``options.file`` says, or a test, and fail unless all receivers got it."""
     if options.test == (options.file is not None):
         raise UsageError("name a results file, or give --test")
-    notifiers, when, file = _configured(options)
+    file = options.history and history(OptionText(options.history, "--history", Path()))
+    when = NotifyOn(options.on or NotifyOn.FAILURE)
+    if options.to:
+        named = (targets(OptionText(text, "--to", Path())) for text in options.to)
+        notifiers: list[Notifier] = [*builtin_notifiers(chain.from_iterable(named))]
+    else:
+        project = read_project(options)
+        when = when if options.on else project.settings.notify_on
+        file = file or project.settings.history_file
+        notifiers = [*builtin_notifiers(project.settings.targets), *project.notifiers]
     if not notifiers:
         raise UsageError("there is no receiver; name one with --to, as in apprise=SLACK_WEBHOOK")
     style = Style(sys.stdout)
-    if options.test:
-        notice = _test_notice()
-    else:
+    notice = _TEST_NOTICE
+    if not options.test:
         results = read_results(Path(options.file))
         notice = notice_of(
             session_report(results, file),
@@ -79,41 +83,18 @@ def run(options: argparse.Namespace) -> int:
         )
         if not notice.is_due:
             style.show([f"no notice is due: {notice.subject}"])
-    return FINE if _send(notifiers, notice, style) else FAULTS
-
-
-def _send(notifiers: Sequence[Notifier], notice: Notice, style: Style) -> bool:
-    """Send a notice, print the outcomes, and return whether all got it."""
     outcomes = send_all(notifiers, notice)
     style.show(lines_of(outcomes))
     for outcome in outcomes:
         if not outcome.is_told and outcome.fault is None:
             style.show([f"not sent, no receiver here: {outcome.notifier.name}"])
-    return all(outcome.fault is None for outcome in outcomes)
+    return FAULTS if any(outcome.fault is not None for outcome in outcomes) else FINE
 
 
-def _configured(options: argparse.Namespace) -> tuple[list[Notifier], NotifyOn, Path | None]:
-    """Return the notifiers, when they send, and the database of earlier sessions."""
-    named = options.history and history(OptionText(options.history, "--history", Path()))
-    if options.to:
-        when = NotifyOn(options.on or NotifyOn.FAILURE)
-        given = [OptionText(text, "--to", Path()) for text in options.to]
-        found = [target for one in given for target in targets(one)]
-        return list(builtin_notifiers(found)), when, named
-    from pytest_dlperf.command.project import read_project
-
-    project = read_project(options)
-    settings = project.settings
-    when = NotifyOn(options.on) if options.on else settings.notify_on
-    file = named or settings.history_file
-    return [*builtin_notifiers(settings.targets), *project.notifiers], when, file
-
-
-def _test_notice() -> Notice:
-    return Notice(
-        subject=f"dlperf: a test of the notices, from {platform.node()}",
-        blocks=(Block((phrase(_TEST),)),),
-        markdown=f"**dlperf: a test of the notices.**\n\n{_TEST}\n",
-        cluster=None,
-        is_red=False,
-    )
+_TEST_NOTICE: Final = Notice(
+    subject=f"dlperf: a test of the notices, from {platform.node()}",
+    blocks=(Block((phrase(_TEST),)),),
+    markdown=f"**dlperf: a test of the notices.**\n\n{_TEST}\n",
+    cluster=None,
+    is_red=False,
+)

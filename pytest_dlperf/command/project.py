@@ -50,6 +50,12 @@ class Project(Struct, frozen=True, kw_only=True):
             raise UsageError(str(error)) from error
 
 
+def pytest_arguments(options: argparse.Namespace) -> list[str]:
+    """Return the arguments of pytest behind ``--``, or the folder of the suite if it is there."""
+    given: list[str] = options.for_pytest
+    return given or ([SUITE_FOLDER] if Path(SUITE_FOLDER).is_dir() else [])
+
+
 def read_project(options: argparse.Namespace) -> Project:
     """Configure pytest and read the project from its configuration.
 
@@ -57,14 +63,17 @@ def read_project(options: argparse.Namespace) -> Project:
     files as in a session, in the same order. No test is collected.
     """
     reader = _Reader()
+    given = [f"--dlperf-systems={folder}" for folder in getattr(options, "systems", None) or ()]
+    if (baselines := getattr(options, "baselines", None)) is not None:
+        given.append(f"--dlperf-baselines={baselines}")
     code = pytest.main(
         [
             # In case the user's environment does not load plugins.
             *("-p", "pytest_dlperf.plugin"),
             # pytest warns, as the command has imported this package.
             *("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"),
-            *_named(options),
-            *(options.for_pytest or ([SUITE_FOLDER] if Path(SUITE_FOLDER).is_dir() else [])),
+            *given,
+            *pytest_arguments(options),
         ],
         plugins=[reader],
     )
@@ -73,15 +82,6 @@ def read_project(options: argparse.Namespace) -> Project:
             f"pytest could not be configured (exit code {int(code)}); its message stands above"
         )
     return reader.project
-
-
-def _named(options: argparse.Namespace) -> list[str]:
-    """Translate the command's options to those of a session."""
-    arguments = [f"--dlperf-systems={folder}" for folder in getattr(options, "systems", None) or ()]
-    baselines = getattr(options, "baselines", None)
-    if baselines is not None:
-        arguments.append(f"--dlperf-baselines={baselines}")
-    return arguments
 
 
 class _Reader:
@@ -114,9 +114,6 @@ class _InOneProcess:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Generator[None, object, object]:
-        """Use no workers, whatever the options and the hosts."""
-        config.option.numprocesses = None
-        config.option.tx = []
-        config.option.dist = "no"
-        config.option.maxschedchunk = 1
+        option = config.option
+        option.numprocesses, option.tx, option.dist, option.maxschedchunk = None, [], "no", 1
         return (yield)

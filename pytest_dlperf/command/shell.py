@@ -6,14 +6,15 @@ import argparse
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.writing import write_whole
 from pytest_dlperf.model.errors import UsageError
+from pytest_dlperf.model.numbers import named
 from pytest_dlperf.report.printing import plain, printable
 
 PYTEST_ARGUMENTS: Final = """\
@@ -26,23 +27,10 @@ _CODES: Final = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
 _MARKUP: Final = re.compile(r"(\033\[(?:0|1|3[123]|1;3[123])m)")
 _USUAL_WIDTH: Final = 80
 _MIN_WIDTH: Final = 40
+_NAMES_SHOWN: Final = 8
 
 
 # ------------------------------------------------------------------------- arguments
-
-
-def add_folders(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name folders of baselines and of systems."""
-    parser.add_argument(
-        "--baselines", type=folder_argument, metavar="DIR", help="folder of the clusters"
-    )
-    parser.add_argument(
-        "--systems",
-        action="append",
-        type=folder_argument,
-        metavar="DIR",
-        help="folder of system files; may be given several times",
-    )
 
 
 def text_argument(text: str) -> str:
@@ -88,43 +76,56 @@ def integer_argument(text: str) -> int:
     return int(text)
 
 
-def add_cases(parser: argparse.ArgumentParser, doing: str) -> None:
-    """Add the arguments of ``chosen_cases``."""
-    parser.add_argument(
-        "cases",
-        nargs="*",
-        type=text_argument,
-        metavar="CASE",
-        help=f"cases to {doing}: ids, in which * stands for anything (default: all)",
-    )
+_ARGUMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "cases": {
+        "nargs": "*",
+        "type": text_argument,
+        "metavar": "CASE",
+        "help": "ids of cases, in which * stands for anything (default: all)",
+    },
+    "--cluster": {"type": text_argument, "metavar": "NAME", "help": "this cluster (default: all)"},
+    "--metric": {"type": text_argument, "metavar": "NAME", "help": "this metric (default: all)"},
+    "--history": {
+        "type": file_argument,
+        "metavar": "FILE",
+        "help": "the database (default: that of sessions in this folder)",
+    },
+    "--markdown": {"type": file_argument, "metavar": "FILE", "help": "write it as Markdown too"},
+    "--baselines": {"type": folder_argument, "metavar": "DIR", "help": "folder of the clusters"},
+    "--systems": {
+        "action": "append",
+        "type": folder_argument,
+        "metavar": "DIR",
+        "help": "folder of system files; may be given several times",
+    },
+}
 
 
-def check_known(option: str, kind: str, given: str | None, known: Iterable[str]) -> None:
-    """Check that the history has the cluster or metric that an option names.
-
-    Raises:
-        UsageError: It has not; the message lists those that there are.
-    """
-    names = sorted(set(known))
-    if given not in (None, *names):
-        there = ", ".join(names) or "none"
-        raise UsageError(f"{option}: the history has no {kind} {given!r}; there are: {there}")
+def add(parser: argparse.ArgumentParser, *names: str, **other: Any) -> None:
+    """Add arguments that several commands have; ``other`` replaces what the table says."""
+    for name in names:
+        parser.add_argument(name, **{**_ARGUMENTS[name], **other})
 
 
-def chosen_cases(case_ids: Iterable[str], patterns: Sequence[str], nothing: str) -> set[str]:
-    """Choose the ids that match a pattern; all without patterns.
+def add_folders(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name folders of baselines and of systems."""
+    add(parser, "--baselines", "--systems")
+
+
+def chosen(names: Iterable[str], patterns: Iterable[str | None], nothing: str) -> set[str]:
+    """Choose the names that match a pattern; all without patterns.
 
     Raises:
         UsageError: A pattern matches none; the message begins with ``nothing``.
     """
-    known = dict.fromkeys(case_ids)
-    for pattern in patterns:
-        if not any(fnmatchcase(case_id, pattern) for case_id in known):
+    known, wanted = dict.fromkeys(names), [pattern for pattern in patterns if pattern]
+    for pattern in wanted:
+        if not any(fnmatchcase(name, pattern) for name in known):
             hint = nearest(pattern, known) or "; * stands for anything, as in *-1n8g"
-            raise UsageError(f"{nothing} {pattern!r}{hint}")
-    if not patterns:
-        return set(known)
-    return {one for one in known if any(fnmatchcase(one, pattern) for pattern in patterns)}
+            there_are = named(sorted(known), _NAMES_SHOWN) if known else "none"
+            raise UsageError(f"{nothing} {pattern!r}; there are: {there_are}{hint}")
+    matched = {name for name in known if any(fnmatchcase(name, each) for each in wanted)}
+    return matched if wanted else set(known)
 
 
 # ------------------------------------------------------------------------------ text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec.structs import asdict
@@ -12,7 +11,7 @@ from pytest_dlperf.history.series import RED, Finite, JudgedSession, Point, Seri
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Fingerprint
-from pytest_dlperf.model.results import Origin, parse_time
+from pytest_dlperf.model.results import Origin
 
 Machines = Mapping[int | None, Mapping[str, str]]
 """Facts of machines by the id of a fingerprint."""
@@ -67,11 +66,6 @@ _STARTS: Final = """
     WHERE cluster = :cluster AND estimator = :estimator AND began <= :until
     ORDER BY began DESC LIMIT 100
 """
-_WHOLE: Final = """
-    SELECT ended FROM sessions WHERE cluster = :cluster AND NOT interrupted AND EXISTS (
-        SELECT 1 FROM measurements WHERE session_id = sessions.id AND median IS NOT NULL
-    )
-"""
 _ORIGIN: Final = f"""
     SELECT sessions.environment,
     {", ".join(f"(SELECT content FROM facts WHERE id = {part})" for part in _PARTS)}
@@ -117,16 +111,6 @@ def all_series(history: History, metric: str | None) -> list[Series]:
     series = history.tuples(_SERIES, Series, {"metric": metric})
     order = {name: Case.from_id(name).sort_key for name in {one.case_id for one in series}}
     return sorted(series, key=lambda one: (one.cluster, one.estimator, *order[one.case_id]))
-
-
-def has_whole_session(history: History, cluster: str, since: datetime) -> bool:
-    """Tell whether a session of a cluster that measured something ended after ``since``.
-
-    One that was interrupted is not whole, and one of the future had a wrong clock.
-    """
-    ends = history.tuples(_WHOLE, tuple[Time], {"cluster": cluster})
-    latest = datetime.now().astimezone() + timedelta(hours=1)
-    return any(since < parse_time(end) < latest for (end,) in ends)
 
 
 def points_of(
