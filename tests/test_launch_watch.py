@@ -14,7 +14,7 @@ from pytest_dlperf.launch import watch
 from pytest_dlperf.launch.record import Stop
 from pytest_dlperf.launch.watch import NUMBER_GRACE_S, Progress, RunWatch, free_bytes
 from pytest_dlperf.logs.reading import LogReading
-from pytest_dlperf.logs.run_logs import RunLogs
+from pytest_dlperf.logs.run import RunLogs
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 from pytest_dlperf.model.metric import Better, Metric, Source, Statistic

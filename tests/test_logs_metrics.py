@@ -16,7 +16,7 @@ from pytest_dlperf.formats.declared import Over, declared_metric, unit_factor
 from pytest_dlperf.formats.log_format import WhichNode, custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.reading import LogReading, LogState
-from pytest_dlperf.logs.run_logs import RunLogs
+from pytest_dlperf.logs.run import RunLogs
 from pytest_dlperf.model.builtin import builtin_metrics
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 from pytest_dlperf.model.metric import Better, Metric, Sanity, Source, Statistic

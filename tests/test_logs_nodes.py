@@ -14,7 +14,7 @@ from judged_logs import judged
 from pytest_dlperf.formats.log_format import WhichNode, custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.reading import LogReading, LogState
-from pytest_dlperf.logs.run_logs import REACH, RunLogs
+from pytest_dlperf.logs.run import REACH, RunLogs
 from pytest_dlperf.model.builtin import builtin_metrics
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
 
@@ -264,8 +264,8 @@ def test_where_every_rank_prints_what_another_log_breaks_the_run_breaks(nodes):
     assert run.status is RunStatus.OK  # the other rank came behind the window
     logs = nodes(steps(rank=0), steps(rank=1, last=2) + steps(rank=2), log_format=ALL_PRINT)
     run = logs.run()
-    assert (run.status, run.log) == (RunStatus.INVALID, str(logs.paths[1]))
-    assert run.reason is not None
+    assert run.status is RunStatus.INVALID
+    assert str(logs.paths[1]) in run.reason
     assert "steps of more ranks than 1" in run.reason
 
 

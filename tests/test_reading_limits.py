@@ -17,7 +17,7 @@ from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.logs.reading import LogReading
 from pytest_dlperf.logs.records import RecordFinder
-from pytest_dlperf.logs.run_logs import RunLogs
+from pytest_dlperf.logs.run import RunLogs
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Window
 

@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from pytest_dlperf.launch.record import FirstStep, Stop, Stopped
 from pytest_dlperf.logs.reading import LogReading, LogState
-from pytest_dlperf.logs.run_logs import RunLogs
-from pytest_dlperf.logs.run_numbers import RunNumbers
+from pytest_dlperf.logs.run import RunLogs, RunNumbers
 from pytest_dlperf.model.measurement import Run, RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.numbers import named

@@ -28,10 +28,9 @@ from pytest_dlperf.logs.lines import (
     line_number,
     readable,
 )
-from pytest_dlperf.logs.metric_numbers import MetricScan
+from pytest_dlperf.logs.metrics import MetricScan, NodeLog, reduced, with_declared
 from pytest_dlperf.logs.published import PublishedLines
 from pytest_dlperf.logs.records import LONGEST_STEP, Record, RecordFinder
-from pytest_dlperf.logs.run_metrics import NodeLog, reduced, with_declared
 from pytest_dlperf.logs.steady import Estimate, NoStepTimesError, SteadySteps
 from pytest_dlperf.logs.tracks import Mark, Span, StepProgress, epoch_hint, epoch_was_cut
 from pytest_dlperf.model.case import Case

@@ -33,10 +33,6 @@ class Better(StrEnum):
         """Whether a number is worse than another."""
         return self.sign * (value - other) < 0
 
-    def worst(self, values: tuple[float, ...]) -> float:
-        """Return the worst of some values."""
-        return min(values) if self is Better.HIGHER else max(values)
-
 
 class Source(StrEnum):
     """Where the numbers of a metric come from."""

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pytest_dlperf.config.extends import comment_of, is_trainer, shipped_systems
 from pytest_dlperf.config.systems import System, system_of_text
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.run_numbers import RunNumbers
+from pytest_dlperf.logs.run import RunNumbers
 from pytest_dlperf.model.measurement import Run, RunStatus, with_members
 from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.survey.draft import Draft
