@@ -51,12 +51,11 @@ def test_worse_is_a_failure_where_it_is_asked_for(folder, capsys):
     assert capsys.readouterr().out.endswith("\n--fail-on: nothing fails\n")
 
 
-@pytest.mark.parametrize("word", ["worse", "too-few", "better"])
-def test_a_gate_fails_where_nothing_can_be_judged(folder, capsys, word):
+def test_a_gate_fails_where_nothing_can_be_judged(folder, capsys):
     few = at(350.0, runs=2), at(150.0, runs=2)
     assert compare(folder, *few) == 0
     capsys.readouterr()
-    assert compare(folder, *few, "--fail-on", word, "--tolerance", "3") == 1
+    assert compare(folder, *few, "--fail-on", "better", "--tolerance", "3") == 1
     told = capsys.readouterr().out.splitlines()
     assert told[-2].startswith("--fail-on: 1 case ")
     assert told[-1] == f"  {ONE}"
@@ -92,20 +91,6 @@ def test_the_reports_are_written_where_the_user_says(folder, capsys):
     for text in (capsys.readouterr().out, written):
         for words in ("1 case compared: 1 better", "350.00", "364.00", "1.040", "B: b.json", ONE):
             assert words in text
-
-
-def test_real_sessions_are_compared(suite):
-    from nights import Nights
-
-    nights = Nights(suite)
-    for name, factor in (("first", 1.0), ("second", 1.2)):
-        suite.judge(*nights.usual(name, of_1n1g=factor, of_1n2g=factor), cluster="local")
-        (suite.path / "results.json").rename(suite.path / f"{name}.json")
-
-    result = suite.pytester.run(SCRIPT, "compare", "first.json", "second.json")
-
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["2 cases compared: 2 better", "B/A is 1.2* of 2 cases"])
 
 
 def test_sessions_of_two_frameworks_are_compared(suite):

@@ -296,12 +296,10 @@ def test_runs_that_no_ratio_can_be_made_of_are_left_out(ours, theirs, said):
 
 
 def test_worse_cases_are_named_the_worst_first():
-    four = EIGHT.replace("1n8g", "4n8g")
     shown = Shown(
-        session(at(1.0), at(1.0, EIGHT), at(1.0, four), at(1.0, BERT, runs=2)),
-        session(at(0.9), at(1.2, EIGHT), at(0.8, four), at(0.1, BERT, runs=2)),
+        session(at(1.0), at(1.0, EIGHT), at(1.0, BERT, runs=2)),
+        session(at(0.9), at(0.8, EIGHT), at(0.1, BERT, runs=2)),
     )
-    assert [case.case_id for case in shown.by().worse_cases] == [four, ONE]
     for text in (shown.terminal, shown.markdown):
         told = re.split("worse, the worst first", text, flags=re.IGNORECASE)[1]
         assert told.index("0.800 (") < told.index("0.900 (")
@@ -388,10 +386,10 @@ def test_a_metric_that_means_something_else_is_refused_and_the_others_are_compar
 
 
 def test_a_metric_that_one_side_lacks_is_told():
-    shown = Shown(with_memory(9000.0), session(at(350.0)))
-    assert shown.not_compared == (("1 case without peak_memory in B", (ONE,)),)
-    shown = Shown(session(at(350.0)), with_memory(9000.0))
-    assert shown.not_compared == (("1 case without peak_memory in A", (ONE,)),)
+    for sides, name in ((0, "B"), (1, "A")):
+        pair = [with_memory(9000.0), session(at(350.0))]
+        shown = Shown(pair[sides], pair[1 - sides])
+        assert shown.not_compared == ((f"1 case without peak_memory in {name}", (ONE,)),)
 
 
 # ---------------------------------------------------------------------------- the gate
@@ -474,23 +472,6 @@ def test_the_same_session_twice_is_compared_and_told():
 # ---------------------------------------------------------------------- how it is shown
 
 
-def test_no_line_is_a_command_to_what_runs_the_session():
-    """Neither where it begins nor where a long one was broken."""
-    command = "::error::it is broken"
-    shown = Shown(
-        session(
-            at(1.0),
-            cluster=f"{'x' * 70} {command} ##[error]no",
-            environment={"commit": command, "ci_run": "##[error]"},
-        ),
-        session(at(1.0), cluster=command),
-        (command, "##[error]no"),
-    )
-    assert command in shown.terminal
-    assert not [line for line in shown.lines if line.lstrip().startswith("::")]
-    assert "##[" not in shown.terminal
-
-
 def test_it_is_readable_at_80_columns_and_a_table_where_there_is_room(
     monkeypatch,
 ):
@@ -517,20 +498,23 @@ def test_it_is_readable_at_80_columns_and_a_table_where_there_is_room(
     assert line.endswith("no difference seen")
 
 
-HOSTILE = "<script>alert(1)</script>|\n# heading\x1b[31m \ud800 @somebody"
+HOSTILE = "<script>alert(1)</script>|\n# heading\x1b[31m \ud800 @somebody ##[error]no ::error::it"
 
 
 def test_names_that_look_like_markup_are_shown_and_do_nothing():
     def side(name, level):
         taken_on = Fingerprint(software={HOSTILE: f"{HOSTILE}{name}"})
-        return session(at(level, unit=HOSTILE, fingerprint=taken_on), cluster=HOSTILE + name)
+        return session(
+            at(level, unit=HOSTILE, fingerprint=taken_on),
+            cluster=f"{'x' * 70} {HOSTILE}{name}",
+            environment={"commit": HOSTILE, "ci_run": "##[error]"},
+        )
 
-    shown = Shown(side("a", 1.0), side("b", 1.1))
-    assert "\x1b" not in shown.terminal
-    assert not [line for line in shown.lines if line.startswith("# heading")]
+    shown = Shown(side("a", 1.0), side("b", 1.1), ("::error::x", "##[error]no"))
+    assert not [line for line in shown.lines if line.lstrip().startswith(("::", "# heading"))]
+    assert "##[" not in shown.terminal
+    assert "\x1b" not in shown.terminal + shown.markdown
     assert "<script>alert" not in re.sub(r"`[^`]*`", "", shown.markdown)
-    assert "\x1b" not in shown.markdown
-    assert "script" in shown.markdown
     rows = [line for line in shown.markdown.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in rows} == {8, 4}
     assert "\n# heading" not in shown.markdown

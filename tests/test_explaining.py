@@ -128,20 +128,24 @@ def test_what_is_new_tonight_has_tonights_commit(file):
     assert (found.days, found.days_at_level) == (1, 1)
 
 
-def test_tonight_itself_is_no_earlier_night(file):
-    kept(file, {0: GOOD, 1: BAD})
-    assert since(explained(file, 1, baseline=accepted(0))) == (night(1), night(0))
-
-
-def test_an_improvement_is_dated_likewise(file):
-    kept(file, {0: GOOD, 1: 440.0, 2: 441.0})
-    better = verdict_on(440.0, Verdict.IMPROVED)
-    assert since(explained(file, 3, better, baseline=accepted(0))) == (night(1), night(0))
-
-
-def test_nights_before_the_accepted_number_are_of_another_time(file):
-    kept(file, {0: BAD, 1: BAD, 2: GOOD, 3: BAD})
-    assert since(explained(file, 4, baseline=accepted(2))) == (night(3), night(2))
+@pytest.mark.parametrize(
+    ("levels", "number", "accepted_in", "judgement", "expected"),
+    [
+        ({0: GOOD, 1: BAD}, 1, 0, REGRESSED, (1, 0)),  # this session itself is no earlier one
+        ({0: GOOD, 1: 440.0, 2: 441.0}, 3, 0, verdict_on(440.0, Verdict.IMPROVED), (1, 0)),
+        ({0: BAD, 1: BAD, 2: GOOD, 3: BAD}, 4, 2, REGRESSED, (3, 2)),  # what was before is over
+        ({1: BAD, 7: BAD}, 8, 0, REGRESSED, (1, 0)),  # a history that begins bad
+        ({5: BAD, 6: BAD}, 7, None, REGRESSED, (5, None)),  # none is known that was good
+        ({0: GOOD, 1: GOOD - 1}, 2, 0, verdict_on(GOOD - 2, Verdict.INCONCLUSIVE), (None, 1)),
+        ({0: GOOD, 1: GOOD}, 2, 400, REGRESSED, (2, 1)),  # accepted by a clock ahead
+        ({0: GOOD, 1: GOOD}, 2, 400, FAILED, (2, 1)),
+    ],
+)
+def test_a_number_is_dated(file, levels, number, accepted_in, judgement, expected):  # noqa: PLR0913, PLR0917
+    kept(file, levels)
+    baseline = None if accepted_in is None else accepted(accepted_in)
+    dates = tuple(None if at is None else night(at) for at in expected)
+    assert since(explained(file, number, judgement, baseline=baseline)) == dates
 
 
 def test_a_session_added_to_the_baseline_was_good(file):
@@ -168,12 +172,6 @@ def test_nights_count_by_the_days_that_the_reader_sees(file, before, tonight):
     assert onset_of(found, tonight)["last good"].endswith(", 1 day ago")
 
 
-def test_a_number_accepted_by_a_clock_ahead_is_no_earlier_night(file):
-    kept(file, {0: GOOD, 1: GOOD})
-    assert since(explained(file, 2, baseline=accepted(400))) == (night(2), night(1))
-    assert since(explained(file, 2, FAILED, baseline=accepted(400))) == (night(2), night(1))
-
-
 @pytest.mark.parametrize(("there", "level"), [("steady", GOOD * 1.003), ("falling", GOOD)])
 def test_a_loss_beside_a_control_arm_alone_is_not_dated(file, there, level):
     """The number itself is no loss: of other nights' control arms the history knows nothing."""
@@ -191,12 +189,6 @@ def test_without_earlier_nights_the_accepted_number_was_the_last_good(file, has_
     assert found.days == 5
     last_night = explained(file if has_history else None, 3, baseline=accepted(2))
     assert since(last_night) == (night(3), night(2))
-
-
-@pytest.mark.parametrize("first", [1, 6])
-def test_a_history_that_begins_bad_dates_it_to_its_first_night(file, first):
-    kept(file, {first: BAD, 7: BAD})
-    assert since(explained(file, 8, baseline=accepted(0))) == (night(first), night(0))
 
 
 def test_nights_without_the_case_lie_between_it_and_the_accepted_number(file):
@@ -246,11 +238,6 @@ def test_imported_results_and_logs_have_no_fingerprints(file):
             history.add(session(number, [result]))
     found = explained(file, 3)
     assert since(found) == (night(2), night(1))
-
-
-def test_no_night_is_known_that_was_good(file):
-    kept(file, {5: BAD, 6: BAD})
-    assert since(explained(file, 7)) == (night(5), None)
 
 
 def red(number, level, verdict, **more):
@@ -359,12 +346,6 @@ def test_what_passes_again_was_red(file):
     assert onset_of(found, night(3)) == {"red since": "Friday 2026-01-02"}
     kept(file, {3: GOOD})
     assert explained(file, 4, again, baseline=accepted(0)) is None
-
-
-def test_what_is_inconclusive_and_close_began_nowhere(file):
-    kept(file, {0: GOOD, 1: GOOD - 1})
-    doubt = verdict_on(GOOD - 2, Verdict.INCONCLUSIVE)
-    assert since(explained(file, 2, doubt, baseline=accepted(0))) == (None, night(1))
 
 
 def test_what_passes_and_what_has_no_baseline_is_not_explained():

@@ -1,7 +1,6 @@
 """Median, mean, spread and speedup of the runs of a case."""
 
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -19,9 +18,6 @@ from pytest_dlperf.model.metric import (
     Source,
     throughput,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def measurement(*throughputs, estimator=Estimator.PUBLISHED):
@@ -68,22 +64,16 @@ def test_without_runs_there_are_no_numbers():
     nothing = measurement(None)
     samples = nothing.samples(THROUGHPUT)
     assert (samples.median, samples.mean, samples.spread) == (None, None, None)
+    assert measurement(100.0).samples(THROUGHPUT).spread is None
     assert nothing.ratio(SPEEDUP_METRIC, measurement(100.0)) is None
-    assert measurement(100.0).ratio(SPEEDUP_METRIC, nothing) is None
-
-
-def test_over_what_is_rounded_to_nothing_there_is_no_speedup():
-    assert measurement(100.0).ratio(SPEEDUP_METRIC, measurement(0.004)) is None
+    for over in (nothing, measurement(0.004)):  # which is rounded to nothing
+        assert measurement(100.0).ratio(SPEEDUP_METRIC, over) is None
 
 
 def test_numbers_of_any_size_have_a_mean_and_a_spread():
     samples = measurement(1.5e308, 1.7e308, 1.6e308, estimator=Estimator.STEADY).samples(THROUGHPUT)
     assert samples.mean == pytest.approx(1.6e308)
     assert samples.spread == pytest.approx(0.0625)
-
-
-def test_one_run_has_no_spread():
-    assert measurement(100.0).samples(THROUGHPUT).spread is None
 
 
 def test_a_speedup_over_another_estimator_is_refused():

@@ -135,7 +135,7 @@ ENGINES: Final = (
 
 def find_engine(environment: Mapping[str, str] = os.environ) -> Engine | None:
     """Find the engine that runs this job; ``None`` outside a CI."""
-    running = (it for it in ENGINES if environment.get(it.mark, "") not in ("", "false"))
+    running = (e for e in ENGINES if environment.get(e.mark, "") not in ("", "false"))
     return next(running, None)
 
 

@@ -21,12 +21,10 @@ _COMPARE: Final = {
 
 
 class Repository(Struct, frozen=True, kw_only=True):
-    """A repository of a forge that is known."""
+    """A repository of a forge that is known: its page, and the path of its commits below."""
 
     address: str
-    """The address of its page."""
     commits: str
-    """Path of the commits' pages below it."""
 
     def commit(self, name: str) -> str:
         """Return the address of a commit's page."""
@@ -90,7 +88,7 @@ class CommitRange(Struct, frozen=True, kw_only=True):
 
 def news_of(checkout: str, before: str, after: str) -> str:
     """Say what of a checkout is new: its commit, uncommitted changes, or both."""
-    (first, _, gone), (last, _, changed) = (one.partition("+") for one in (before, after))
+    (first, _, gone), (last, _, changed) = (text.partition("+") for text in (before, after))
     parts = [f"a new commit of {checkout}"] if first != last else []
     parts += [f"uncommitted changes in {changed}"] if changed else []
     return " and ".join(parts) or f"undone changes in {gone}"
@@ -103,30 +101,28 @@ def commits_between(
 
     Both may have the names of changed files behind them.
     """
-    known = checkouts.get(name)
+    checkout, suite = checkouts.get(name), checkouts.get(SUITE)
     first, last = (commit.partition("+")[0] for commit in (first, last))
-    if known is None or first == last:
+    if checkout is None or first == last:
         return None
-    repository = known.repository
-    names = [commit.name for commit in known.commits]
-    begin, end = (_place(names, commit) for commit in (last, first))
-    if begin is not None and end is not None and begin > end:
-        return None  # an older commit was checked out
-    found = known.commits[begin:end] if begin is not None and end is not None else ()
-    compare = repository.compare(first, last) if repository is not None else None
-    own = checkouts.get(SUITE)
+    begin, end = (_index(checkout.commits, commit) for commit in (last, first))
+    commits: tuple[Commit, ...] = ()
+    if begin is not None and end is not None:
+        if begin > end:
+            return None  # an older commit was checked out
+        commits = checkout.commits[begin:end]
     return CommitRange(
-        checkout=known.name or name,
-        folder="" if own is not None and own.folder == known.folder else known.folder,
+        checkout=checkout.name or name,
+        folder="" if suite is not None and suite.folder == checkout.folder else checkout.folder,
         first=first,
         last=last,
-        commits=found[:COMMITS_LISTED],
-        count=len(found) or None,
-        compare=compare,
+        commits=commits[:COMMITS_LISTED],
+        count=len(commits) or None,
+        compare=checkout.repository.compare(first, last) if checkout.repository else None,
     )
 
 
-def _place(names: list[str], commit: str) -> int | None:
+def _index(commits: tuple[Commit, ...], name: str) -> int | None:
     # Git may have written one of them with more digits.
-    places = (at for at, name in enumerate(names) if name[: len(commit)] == commit[: len(name)])
-    return next(places, None)
+    names = enumerate(commit.name for commit in commits)
+    return next((at for at, other in names if other[: len(name)] == name[: len(other)]), None)

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Flag, StrEnum, auto
+from enum import StrEnum
 from typing import Self
 
 from msgspec import Struct
 
 from pytest_dlperf.model.commits import SUITE, CommitRange
 from pytest_dlperf.model.metric import Metric
-
-
-class _Is(Flag):
-    """What is true of a verdict."""
-
-    GOOD = auto()
-    """It was measured, and all that was judged of it is in order."""
-    ALARM = auto()
-    """Its test failed and needs action."""
-    CHANGE = auto()
-    """A number was compared, and did not simply pass."""
-    NUMBERLESS = auto()
-    """There was no number that could be compared."""
-    NONE = 0
 
 
 class Verdict(StrEnum):
@@ -35,47 +21,51 @@ class Verdict(StrEnum):
 
     _value_: str
 
-    FAILED = "failed", _Is.ALARM | _Is.NUMBERLESS
-    HUNG = "hung", _Is.ALARM | _Is.NUMBERLESS
-    INVALID = "invalid", _Is.ALARM | _Is.NUMBERLESS
-    REGRESSED = "regressed", _Is.ALARM | _Is.CHANGE
-    INCONCLUSIVE = "inconclusive", _Is.ALARM | _Is.CHANGE
-    NO_BASELINE = "no_baseline", _Is.ALARM
-    LOST = "lost", _Is.ALARM
+    FAILED = "failed", "alarm", "no number"
+    HUNG = "hung", "alarm", "no number"
+    INVALID = "invalid", "alarm", "no number"
+    REGRESSED = "regressed", "alarm", "change"
+    INCONCLUSIVE = "inconclusive", "alarm", "change"
+    NO_BASELINE = "no_baseline", "alarm"
+    LOST = "lost", "alarm"
     """A test of the case was lost with its worker."""
-    NOT_STARTED = "not_started", _Is.ALARM | _Is.NUMBERLESS
+    NOT_STARTED = "not_started", "alarm", "no number"
     """A probe that the case needs broke on its hosts."""
-    ENVIRONMENT_SHIFT = "environment_shift", _Is.CHANGE
+    ENVIRONMENT_SHIFT = "environment_shift", "change"
     """Worse than the baseline, but not than the accepted software now on the same hosts."""
     NOT_JUDGED = "not judged"
     NOT_MEASURED = "not measured"
-    SKIPPED = "skipped", _Is.NUMBERLESS
+    SKIPPED = "skipped", "no number"
     EXPECTED = "expected"
     """It failed, as its test or the cluster's file had announced."""
-    ACCEPTED = "accepted", _Is.GOOD
+    ACCEPTED = "accepted", "good"
     """Its new number takes the place of the old one."""
-    RECORDED = "recorded", _Is.GOOD
+    RECORDED = "recorded", "good"
     """Its number is its first baseline."""
-    IMPROVED = "improved", _Is.GOOD | _Is.CHANGE
-    PASS = "pass", _Is.GOOD
+    IMPROVED = "improved", "good", "change"
+    PASS = "pass", "good"
 
-    def __new__(cls, word: str, facts: _Is = _Is.NONE) -> Self:
+    def __new__(cls, word: str, *facts: str) -> Self:
         """Make a row of the table above."""
         verdict = str.__new__(cls, word)
         verdict._value_ = word
         verdict.rank = len(cls.__members__)
-        verdict.is_good = _Is.GOOD in facts
-        verdict.is_alarm = _Is.ALARM in facts
-        verdict.is_change = _Is.CHANGE in facts
-        verdict.has_no_number = _Is.NUMBERLESS in facts
+        verdict.is_good = "good" in facts
+        verdict.is_alarm = "alarm" in facts
+        verdict.is_change = "change" in facts
+        verdict.has_no_number = "no number" in facts
         return verdict
 
     rank: int
     """Its place among all, 0 being the worst."""
     is_good: bool
+    """It was measured, and all that was judged of it is in order."""
     is_alarm: bool
+    """Its test failed and needs action."""
     is_change: bool
+    """A number was compared, and did not simply pass."""
     has_no_number: bool
+    """There was no number that could be compared."""
 
     @property
     def passes(self) -> bool:

@@ -151,7 +151,7 @@ def with_members(metrics: Sequence[Metric], names: Iterable[str]) -> tuple[Metri
         for metric in metrics
         if metric.is_family
     }
-    return tuple(one for metric in metrics for one in members.get(metric.name) or [metric])
+    return tuple(each for metric in metrics for each in members.get(metric.name) or [metric])
 
 
 class Samples(Struct, frozen=True, kw_only=True):
