@@ -113,8 +113,9 @@ def test_of_two_sessions_that_accept_one_case_only_one_does(suite):
 def test_a_session_that_is_ended_changes_nothing(suite, how):
     nights = Nights(suite)
     usual = nights.usual("usual")
-    (suite.path / "bench_tests" / "test_zz_interrupt.py").write_text(
-        f"def test_tiny_interrupt():\n    {how}\n", encoding="utf-8"
+    (suite.path / "bench_tests" / "conftest.py").write_text(
+        f"def pytest_runtest_call(item):\n    if 'speedup' in item.name:\n        {how}\n",
+        encoding="utf-8",
     )
 
     result = suite.run(*usual, CREATE)

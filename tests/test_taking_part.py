@@ -129,27 +129,6 @@ def test_a_test_of_one_s_own_adds_to_them_and_replaces_none(pytester, name):
     assert {*ids} - {*own} == {*ONE, *TWO}
 
 
-@pytest.mark.usefixtures("systems")
-@pytest.mark.parametrize("argument", ["bench_tests", "bench_tests/systems"])
-def test_what_the_named_folder_imports_of_them_stands_for_it(pytester, argument):
-    (pytester.path / "bench_tests" / "test_own.py").write_text(
-        "from pytest_dlperf.suite.test_suite import test_metric, test_speedup as test_scaling\n"
-    )
-    ids = collected(pytester, argument)
-    if argument == "bench_tests/systems":
-        assert ids == ONE + TWO
-        return
-    assert {*ids} == {
-        "bench_tests/test_own.py::test_metric[one-net-fp32-b1-1n1g-loss]",
-        "bench_tests/test_own.py::test_metric[one-net-fp32-b1-1n2g-loss]",
-        "bench_tests/test_own.py::test_scaling[one-net-fp32-b1-1n2g]",
-        "bench_tests/test_own.py::test_scaling[two-net-fp32-b1-1n2g]",
-        *ONE[:2],
-        *TWO[:2],
-    }
-    assert len(ids) == 8
-
-
 @pytest.fixture
 def repository(pytester, systems):
     """Unit tests beside a suite, and tests of cases in each folder."""
@@ -244,8 +223,6 @@ def test_a_folder_of_the_same_name_with_other_yaml_is_left_alone(pytester, syste
 @pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
 def test_they_measure_and_judge(suite, workers):
     TinySystem(suite, topologies=("1n1g", "1n2g"))
-    for file in (suite.path / "bench_tests").glob("*.py"):
-        file.unlink()
     arguments = ("-k", "tiny", "--dlperf-repeats=1", "--dlperf-create-baselines", *workers)
     result = suite.run(*arguments)
     result.assert_outcomes(passed=3)
@@ -348,7 +325,7 @@ def test_a_fixture_asks(pytester, fixture, workers):
 def test_mistakes_are_told_before_what_follows_from_them(suite):
     suite.system_file("framework: tiny\n")
     result = suite.pytester.runpytest_subprocess(
-        "bench_tests/test_throughput.py::test_throughput[tiny-mlp-fp32-b4-1n1g]"
+        "bench_tests/systems/own.yaml::test_throughput[tiny-mlp-fp32-b4-1n1g]"
     )
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*own.yaml:1: $: the key 'model' is missing"])

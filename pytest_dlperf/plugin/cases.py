@@ -5,7 +5,7 @@ Collecting needs this and little else, so it imports nothing that only measuring
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,22 +15,19 @@ import pytest
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import CannotMeasureError, DlperfError, UsageError
 from pytest_dlperf.model.metric import SPEEDUP, THROUGHPUT, Metric
+from pytest_dlperf.plugin.suite import Suite
 from pytest_dlperf.report.printing import plain
 
 if TYPE_CHECKING:
-    from pytest_dlperf.config.systems import System
     from pytest_dlperf.plugin.measuring import Measuring  # noqa: F401 - of a key, in quotes
-    from pytest_dlperf.plugin.suite import Suite
 
-SUITE: Final = pytest.StashKey["Suite"]()
+SUITE: Final = pytest.StashKey[Suite]()
 MEASURING: Final = pytest.StashKey["Measuring"]()
 """Absent in sessions that run no test."""
 
 CASE_FIXTURES: Final = {"dlperf_case": THROUGHPUT, "dlperf_scaled_case": SPEEDUP}
 """The fixtures of cases, and the metric of a test that asks for no other."""
 METRIC_FIXTURE: Final = "dlperf_metric"
-OWN_TESTS: Final = pytest.StashKey[list[tuple["Path", "Callable[..., object]"]]]()
-"""The project's own tests that ask for cases: their files and functions."""
 
 
 def case_of(item: pytest.Item) -> tuple[Case, str] | None:
@@ -46,17 +43,10 @@ def case_of(item: pytest.Item) -> tuple[Case, str] | None:
     return None
 
 
-def has_no_metric_to_judge(item: pytest.Item | pytest.Collector) -> bool:
-    """Whether a test is parametrized with metrics or cases that no system has."""
-    callspec = getattr(item, "callspec", None)
-    if callspec is None or CASE_FIXTURES.keys().isdisjoint(callspec.params):
-        return False
-    return not any(isinstance(callspec.params.get(fixture), Case) for fixture in CASE_FIXTURES)
-
-
-def asks_for_cases(node: pytest.Item | pytest.Collector) -> bool:
-    """Whether a test asks for a case."""
-    return not CASE_FIXTURES.keys().isdisjoint(getattr(node, "fixturenames", ()))
+def lacks_case(node: pytest.Item | pytest.Collector) -> bool:
+    """Whether a test asks for a case, and was given none."""
+    asks = not CASE_FIXTURES.keys().isdisjoint(getattr(node, "fixturenames", ()))
+    return asks and case_of(node) is None  # type: ignore[arg-type]
 
 
 def tests_of(items: Iterable[pytest.Item]) -> dict[tuple[Case, str], None]:
@@ -68,64 +58,35 @@ class Parameters:
     """Parameters of tests, with ids and marks; cheap, for there may be ten thousand cases."""
 
     def __init__(self, suite: Suite) -> None:
-        mark = pytest.mark.dlperf
         self._suite = suite
-        of_system = {
-            system.id: [getattr(pytest.mark, name) for name in system.marks]
-            for system in suite.systems.values()
-        }
-        self._metrics = {system.id: own_metrics(system) for system in suite.systems.values()}
-        self._judged = {
-            system.id: {metric.name for metric in system.metrics if metric.is_judged}
-            for system in suite.systems.values()
-        }
-        self._files = {system.id: system.file for system in suite.systems.values()}
-        self._cases: list[tuple[Case, Any]] = [
-            (
-                case,
-                pytest.param(
-                    case, id=case.id, marks=[mark(**case.marker()), *of_system[case.system]]
-                ),
-            )
-            for case in suite.cases
-        ]
+        self._marks: dict[str, list[pytest.MarkDecorator]] = {}
 
-    def of_cases(self, fixture: str, system_file: Path | None) -> list[Any]:
-        """Return the parameters of a fixture of cases; with ``system_file``, of its cases only.
+    def of(self, fixture: str, system_file: Path | None, *, with_metric: bool) -> Iterator[Any]:
+        """Yield the cases for a fixture, or each with its metrics beside throughput and speedup.
 
-        A test that asks for no metric is about throughput or speedup: it has the cases of which
-        that is judged.
+        With ``system_file`` they are its cases only. A test that asks for no metric is about
+        throughput or speedup: it has the cases of which that is judged.
         """
-        usual = CASE_FIXTURES[fixture]
-        return [
-            parameter
-            for case, parameter in self._of_files(fixture, system_file)
-            if usual in self._judged[case.system]
-        ]
-
-    def _of_files(self, fixture: str, system_file: Path | None) -> Iterator[tuple[Case, Any]]:
-        return (
-            (case, parameter)
-            for case, parameter in self._cases
-            if (system_file is None or self._files[case.system] == system_file)
-            and (fixture == "dlperf_case" or case.is_scaled)
-        )
-
-    def of_metrics(self, fixture: str, system_file: Path | None) -> list[Any]:
-        """Return the parameters of a fixture of cases with the metrics of each case."""
-        return [
-            pytest.param(
-                *parameter.values, metric, id=f"{parameter.id}-{metric.name}", marks=parameter.marks
-            )
-            for case, parameter in self._of_files(fixture, system_file)
-            for metric in self._metrics[case.system]
-        ]
-
-
-def own_metrics(system: System) -> tuple[Metric, ...]:
-    """Return the metrics that a system has judged beside throughput and speedup."""
-    every = CASE_FIXTURES.values()
-    return tuple(m for m in system.metrics if m.is_judged and m.name not in every)
+        usual = CASE_FIXTURES.values()
+        for system in self._suite.run_systems:
+            if system_file not in (None, system.file):
+                continue
+            judged = {metric.name: metric for metric in system.metrics if metric.is_judged}
+            own = [metric for name, metric in judged.items() if name not in usual]
+            if not (own if with_metric else CASE_FIXTURES[fixture] in judged):
+                continue
+            for case in system.cases:
+                if fixture == "dlperf_scaled_case" and not case.is_scaled:
+                    continue
+                if case.id not in self._marks:
+                    marks = [getattr(pytest.mark, name) for name in system.marks]
+                    self._marks[case.id] = [pytest.mark.dlperf(**case.marker()), *marks]
+                marks = self._marks[case.id]
+                if not with_metric:
+                    yield pytest.param(case, id=case.id, marks=marks)
+                    continue
+                for metric in own:
+                    yield pytest.param(case, metric, id=f"{case.id}-{metric.name}", marks=marks)
 
 
 def sorted_for_packing(items: list[pytest.Item], workers: int) -> Iterator[pytest.Item]:
@@ -154,8 +115,8 @@ def _launch_order(item: pytest.Item) -> tuple[int, int]:
 def outcome_of(error: DlperfError) -> BaseException:
     """Return the exception of a test: a skip where it cannot measure here, else a failure."""
     if isinstance(error, CannotMeasureError):
-        return pytest.skip.Exception(_plain(error))
-    return pytest.fail.Exception(_plain(error), pytrace=False)
+        return pytest.skip.Exception(plain(str(error)))
+    return pytest.fail.Exception(plain(str(error)), pytrace=False)
 
 
 @contextmanager
@@ -164,13 +125,9 @@ def ending_session() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        raise pytest.UsageError(_plain(error)) from error
+        raise pytest.UsageError(plain(str(error))) from error
 
 
 def not_collected(why: UsageError | str) -> pytest.Collector.CollectError:
     """Return the exception of a test that cannot be given its cases."""
-    return pytest.Collector.CollectError(_plain(why))
-
-
-def _plain(text: object) -> str:
-    return plain(str(text))
+    return pytest.Collector.CollectError(plain(str(why)))

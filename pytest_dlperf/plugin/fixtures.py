@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -25,9 +25,6 @@ from pytest_dlperf.plugin.cases import MEASURING, SUITE, case_of, outcome_of
 from pytest_dlperf.plugin.records import blamed, judged, judged_by_gate
 from pytest_dlperf.report.failure import fact_lines, headline, reason_facts
 
-if TYPE_CHECKING:
-    from pytest_dlperf.plugin.measuring import Measuring
-
 _EXPLAINED_BY_PROBES: Final = (
     Verdict.REGRESSED,
     Verdict.ENVIRONMENT_SHIFT,
@@ -37,17 +34,15 @@ _EXPLAINED_BY_PROBES: Final = (
 )
 """Verdicts after which a case's companions run."""
 
-_RESULT: Final = pytest.StashKey[CaseResult]()
+RESULT: Final = pytest.StashKey[CaseResult]()
+"""What a test of a case knows of it."""
 UNFIT_HOSTS: Final = pytest.StashKey[bool]()
 """Of a test, whether hosts are why something could not be measured."""
 
 
 def result_of(item: pytest.Item) -> CaseResult:
     """Return what a test of a case knows of it."""
-    if _RESULT not in item.stash:
-        case, _ = case_and_metric(item)
-        item.stash[_RESULT] = CaseResult(case=case)
-    return item.stash[_RESULT]
+    return item.stash.setdefault(RESULT, CaseResult(case=case_and_metric(item)[0]))
 
 
 def case_and_metric(item: pytest.Item) -> tuple[Case, Metric]:
@@ -58,21 +53,15 @@ def case_and_metric(item: pytest.Item) -> tuple[Case, Metric]:
     return about[0], item.config.stash[SUITE].metric(*about)
 
 
-def note(item: pytest.Item, result: CaseResult) -> None:
-    """Keep what a test of a case knows of it."""
-    item.stash[_RESULT] = result
-
-
 def measure_for(request: pytest.FixtureRequest) -> Callable[[Case | None], Measurement]:
     """Return a function that measures cases, and notes the measurements of the test's own."""
     _check_suite(request)
-    item = request.node
+    item, measuring = request.node, request.config.stash[MEASURING]
     is_of_case = case_of(item) is not None
 
     def measure(case: Case | None) -> Measurement:
         if case is None:
             raise ValueError("the case has no reference topology to measure")
-        measuring = request.config.stash[MEASURING]
         try:
             # A baseline that cannot be read is reported before hours of training, not after.
             measuring.suite.baselines(case)
@@ -81,7 +70,7 @@ def measure_for(request: pytest.FixtureRequest) -> Callable[[Case | None], Measu
             problem = error
         else:
             if is_of_case:
-                note(item, with_measurements(result_of(item), {case.id: measurement}))
+                item.stash[RESULT] = with_measurements(result_of(item), {case.id: measurement})
             return measurement
         # Outside the block above, or the exception would be shown as the cause once more.
         raise outcome_of(_noted(item, case, problem) if is_of_case else problem)
@@ -96,12 +85,14 @@ def _noted(item: pytest.Item, case: Case, problem: DlperfError) -> DlperfError:
     if metric.ratio_of and case == own.reference != own and result.measurement is not None:
         reason = f"its reference is not measured: {problem}"
         judgement = Judgement(metric=metric, verdict=Verdict.INVALID, reason=reason)
-        problem = BrokenError(_without_explanation(judgement, case.id))
+        head = headline(judgement, None, "", case_id=case.id)
+        facts = reason_facts(judgement, head, case_id=case.id)
+        problem = BrokenError("\n".join([str(head), *fact_lines(facts)]))
     elif isinstance(problem, NotStartedError) and case == own:
         judgement = Judgement(metric=metric, verdict=Verdict.NOT_STARTED, reason=str(problem))
     else:
         return problem
-    note(item, judged(result, judgement))
+    item.stash[RESULT] = judged(result, judgement)
     return problem
 
 
@@ -122,7 +113,6 @@ class Gate:
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
-        self._is_of_case = case_of(item) is not None
 
     def throughput(self, measurement: Measurement) -> Judgement:
         """Judge the throughput: the short form of ``metric``."""
@@ -144,50 +134,40 @@ class Gate:
             ValueError: The measurement is of another case than the test, the reference is not that
                 of its reference topology, or the case has no such metric.
         """
-        item = self._item
-        about = case_and_metric(item)[0] if self._is_of_case else None
-        measuring: Measuring = item.config.stash[MEASURING]
-        name = metric if isinstance(metric, str) else metric.name
-        inputs = measuring.gate_inputs(measurement, name, reference, about=about)
+        item, about = self._item, case_of(self._item)
+        if about is not None and about[0].id != measurement.case_id:
+            raise ValueError(f"a test of {about[0].id} cannot judge {measurement.case_id}")
+        measuring = item.config.stash[MEASURING]
         strict = measuring.suite.settings.strict
+        name = metric if isinstance(metric, str) else metric.name
         results = worst_first(
-            [run_gate(one, measuring.gate_options, measuring.control_runs) for one in inputs],
+            [
+                run_gate(one, measuring.gate_options, measuring.control_runs)
+                for one in measuring.gate_inputs(measurement, name, reference)
+            ],
             strict=strict,
         )
+        known = result_of(item) if about is not None else None
         if not results:
             text = "each of its names is accepted, and has a test of its own"
-            judgement = Judgement(
-                metric=measuring.family(measurement, name), verdict=Verdict.PASS, notes=(text,)
-            )
-            if self._is_of_case:
-                note(item, judged(result_of(item), judgement))
-            return judgement
+            family = measuring.suite.metric(measuring.cases[measurement.case_id], name)
+            worst = Judgement(metric=family, verdict=Verdict.PASS, notes=(text,))
+            if known is not None:
+                item.stash[RESULT] = judged(known, worst)
+            return worst
         worst = results[0].judgement
-        if self._is_of_case:
-            known = result_of(item)
+        if known is not None:
             for result in results:
                 known = judged_by_gate(known, result)
-            note(item, known)
+            item.stash[RESULT] = known
             if worst.verdict in _EXPLAINED_BY_PROBES and not worst.recorded:
                 companions = measuring.companions(measurement)
                 for result in results:
                     known = blamed(known, result.judgement.metric.name, companions)
-                note(item, known)
+                item.stash[RESULT] = known
         if not worst.passes(strict=strict):
             raise VerdictError(results[0])
         return worst
-
-
-def _in_a_line(judgement: Judgement, case_id: str) -> str:
-    """Word a verdict without its explanation, which only the test's report has."""
-    return str(headline(judgement, None, "", case_id=case_id))
-
-
-def _without_explanation(judgement: Judgement, case_id: str) -> str:
-    """Word a verdict and the whole of its reason."""
-    head = headline(judgement, None, "", case_id=case_id)
-    facts = reason_facts(judgement, head, case_id=case_id)
-    return "\n".join([str(head), *fact_lines(facts)])
 
 
 class VerdictError(pytest.fail.Exception):  # type: ignore[name-defined, misc] # an attribute
@@ -195,5 +175,6 @@ class VerdictError(pytest.fail.Exception):  # type: ignore[name-defined, misc] #
 
     def __init__(self, result: GateResult) -> None:
         case_id = result.input.case.measurement.case_id
-        super().__init__(_in_a_line(result.judgement, case_id), pytrace=False)
+        head = headline(result.judgement, None, "", case_id=case_id)
+        super().__init__(str(head), pytrace=False)
         self.result = result

@@ -8,7 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from msgspec import structs
+import pytest
+from msgspec.structs import replace
 
 from pytest_dlperf.config.systems import probes_for
 from pytest_dlperf.files.locks import shared_once
@@ -20,12 +21,7 @@ from pytest_dlperf.gate.repeats import repeats_for
 from pytest_dlperf.gate.verdicts import decide
 from pytest_dlperf.model.builtin import STEP_TIMES
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.errors import (
-    BrokenError,
-    CannotMeasureError,
-    DlperfError,
-    UsageError,
-)
+from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, DlperfError, UsageError
 from pytest_dlperf.model.judgement import Companion
 from pytest_dlperf.model.measurement import (
     Estimator,
@@ -34,16 +30,14 @@ from pytest_dlperf.model.measurement import (
     Repeats,
     RunStatus,
 )
-from pytest_dlperf.model.metric import THROUGHPUT, Metric
+from pytest_dlperf.model.metric import THROUGHPUT
+from pytest_dlperf.plugin.suite import Suite
 
 if TYPE_CHECKING:
-    from pytest_dlperf.launch.allocations import Allocator
     from pytest_dlperf.launch.fleet import HostFault
-    from pytest_dlperf.launch.launchers import Launcher
     from pytest_dlperf.logs.tree import LogIndex
-    from pytest_dlperf.measure.by_launching import LaunchMeasurer, RunProgress
-    from pytest_dlperf.measure.from_logs import LogMeasurer
-    from pytest_dlperf.plugin.suite import Suite
+    from pytest_dlperf.measure.by_launching import LaunchMeasurer
+    from pytest_dlperf.report.live import LiveReport
 
 T = TypeVar("T")
 
@@ -62,19 +56,54 @@ class Measuring:
 
     def __init__(self, suite: Suite, folder: Path | None) -> None:
         self.suite = suite
-        self.measurer: LogMeasurer | LaunchMeasurer
+        self.index: LogIndex | None = None
+        """The logs to read."""
         self.launcher: LaunchMeasurer | None = None
-        """What launches cases; ``None`` with logs."""
+        """What launches cases instead."""
         self._folder = folder
         self._taken: dict[str, Any] = {}
-        self._cases: dict[str, Case] = {}
+        self.cases: dict[str, Case] = {}
+        """Those measured so far, by id."""
         self._metrics: dict[str, set[str]] = {}
         """Metrics to be judged, by case."""
 
-    @property
-    def launches_on_hosts(self) -> bool:
-        """Whether cases are launched, and on hosts that were named."""
-        return self.launcher is not None and not self.launcher.fleet.is_this_machine
+    def read_logs(self) -> None:
+        """Measure from the logs that the user named."""
+        from pytest_dlperf.measure.named_logs import find_logs
+
+        self.index = find_logs(self.suite.settings.log_sources, self.suite.systems)
+
+    def launch(self, config: pytest.Config, live: LiveReport) -> None:
+        """Measure by launching; ``live`` tells what a run waits for, and how far it has come."""
+        # A session that reads logs does without these.
+        from pytest_dlperf.config.settings import own_settings, unknown_engine_options
+        from pytest_dlperf.launch.choosing import built_in_allocators, fleet_of
+        from pytest_dlperf.launch.launchers import DEFAULT_PYTHON, built_in_launchers
+        from pytest_dlperf.measure.by_launching import LaunchMeasurer
+
+        suite, settings, cluster = self.suite, self.suite.settings, self.suite.cluster
+        hook, python = config.hook, cluster.python or DEFAULT_PYTHON
+        engines = [
+            *built_in_launchers(settings.ssh_command, python),
+            *chain(*hook.pytest_dlperf_launchers(config=config, python=python)),
+            *built_in_allocators(cluster),
+            *chain(*hook.pytest_dlperf_allocators(config=config, cluster=cluster)),
+        ]
+        of_systems = (own_settings(it.launch) for it in suite.systems.values() if it.launch)
+        every = chain(settings.launch_settings, cluster.settings, cluster.control_settings, *of_systems)
+        known = {option for engine in engines for option in engine.takes}
+        if problems := list(unknown_engine_options(every, known)):
+            raise UsageError("\n".join(map(str, problems)))
+        self.launcher = LaunchMeasurer(
+            fleet_of(settings, cluster, engines, shared_folder=self._folder, say=live.say),
+            suite.systems,
+            cluster,
+            settings=(settings.launch_settings, cluster.settings),
+            session_dir=settings.session_dir,
+            repeats=self.repeats,
+            say=live.say,
+            show=live.show,
+        )
 
     @property
     def host_faults(self) -> Sequence[HostFault]:
@@ -121,18 +150,19 @@ class Measuring:
         system = self.suite.systems[case.system]
         if self.suite.settings.records_baselines and (doubts := system.doubts):
             raise UsageError("\n".join(map(str, doubts)))
-        self._cases[case.id] = case
+        self.cases[case.id] = case
         return self.once("runs", Measurement, case.id, lambda: self._take(case))
 
     def _take(self, case: Case) -> Measurement:
-        if self.launcher is None:
-            return self.measurer.measure(case)
-        return self.launcher.measure(case, needs=self._probes(case, with_companions=False))
+        suite = self.suite
+        if self.launcher is not None:
+            needs = probes_for(case, suite.systems[case.system].needs, suite.systems)
+            return self.launcher.measure(case, needs=needs)
+        if self.index is None:
+            raise AssertionError("there is nothing to measure by")
+        from pytest_dlperf.measure.from_logs import LogMeasurer
 
-    def _probes(self, case: Case, *, with_companions: bool) -> list[Case]:
-        system = self.suite.systems[case.system]
-        names = (*system.companions, *system.needs) if with_companions else system.needs
-        return probes_for(case, names, self.suite.systems) if names else []
+        return LogMeasurer(self.index, suite.systems, suite.cluster).measure(case)
 
     @property
     def gate_options(self) -> GateOptions:
@@ -144,78 +174,55 @@ class Measuring:
             reason=settings.reason,
         )
 
-    def family(self, measurement: Measurement, name: str) -> Metric:
-        """Return a family of metrics of a case that was measured."""
-        return self.suite.metric(self._cases[measurement.case_id], name)
-
     def gate_inputs(
-        self,
-        measurement: Measurement,
-        metric_name: str,
-        reference: Measurement | None,
-        *,
-        about: Case | None,
+        self, measurement: Measurement, name: str, reference: Measurement | None
     ) -> list[GateInput]:
         """Make the gate's inputs for a metric: of a family, one for each member.
 
-        Members are those of tonight, and those that are accepted.
+        Members are those of now, and those that are accepted.
         """
-        case, suite = about or self._cases.get(measurement.case_id), self.suite
-        names = [metric_name]
-        metric = None if case is None else suite.metric(case, metric_name)
-        # Broken runs have no names: one judgement says so of all.
-        if case is not None and metric is not None and not measurement.broken_runs:
-            known = [one.name for one in measurement.metrics]
-            accepted = [metric_name] if metric.family else suite.accepted_members(case, metric_name)
-            gone = [suite.metric(case, name) for name in accepted if name not in known]
-            measurement = structs.replace(measurement, metrics=(*measurement.metrics, *gone))
-            if metric.is_family:
-                names = [one.name for one in measurement.metrics if one.family == metric_name]
-                # What is wrong with the whole of it, such as a text where a number should be.
-                is_broken = any(metric_name in run.missing for run in measurement.runs)
-                if is_broken or not (names or accepted):
-                    names.append(metric_name)
-                    measurement = structs.replace(
-                        measurement, metrics=(*measurement.metrics, metric)
-                    )
-        return [self.gate_input(measurement, name, reference, about=about) for name in names]
-
-    def gate_input(
-        self,
-        measurement: Measurement,
-        metric_name: str,
-        reference: Measurement | None,
-        *,
-        about: Case | None,
-    ) -> GateInput:
-        """Make the gate's input for a metric, which may be a ratio over a reference."""
-        case = about or self._cases.get(measurement.case_id)
+        case, suite, end = self.cases.get(measurement.case_id), self.suite, None
         if case is None:
             raise ValueError(f"{measurement.case_id} was not measured in this session")
-        if measurement.case_id != case.id:
-            raise ValueError(f"a test of {case.id} cannot judge {measurement.case_id}")
-        suite, end, base_terms = self.suite, None, None
-        metric = suite.metric(case, metric_name)
+        metric = suite.metric(case, name)
         if (metric.ratio_of is None) is not (reference is None):
             needs = "is judged by itself" if metric.ratio_of is None else "needs a reference"
-            raise ValueError(f"the {metric.name} of {case.id} {needs}")
+            raise ValueError(f"the {name} of {case.id} {needs}")
         if reference is not None:
             over = case.reference
             if over is None or reference.case_id != over.id:
                 raise ValueError(
-                    f"the {metric.name} of {case.id} is taken over {over or 'nothing'}, "
+                    f"the {name} of {case.id} is taken over {over or 'nothing'}, "
                     f"not over {reference.case_id}"
                 )
             end = MeasuredCase(reference, suite.baselines(over))
-        if metric.ratio_of is not None:
-            base_terms = suite.terms(case, suite.metric(case, metric.ratio_of))
-        own = MeasuredCase(measurement, suite.baselines(case))
+        names = [name]
+        # Broken runs have no names: one judgement says so of all.
+        if not measurement.broken_runs:
+            known = [one.name for one in measurement.metrics]
+            accepted = [name] if metric.family else suite.accepted_members(case, name)
+            more = [suite.metric(case, member) for member in accepted if member not in known]
+            if metric.is_family:
+                members = [*measurement.metrics, *more]
+                names = [one.name for one in members if one.family == name]
+                # What is wrong with the whole of it, such as a text where a number should be.
+                is_broken = any(name in run.missing for run in measurement.runs)
+                if is_broken or not (names or accepted):
+                    names.append(name)
+                    more.append(metric)
+            measurement = replace(measurement, metrics=(*measurement.metrics, *more))
+        own, base = MeasuredCase(measurement, suite.baselines(case)), metric.ratio_of
+        base_terms = suite.terms(case, suite.metric(case, base)) if base is not None else None
         # Logs may be of any day.
         now = None if suite.settings.log_sources else datetime.now().astimezone()
-        terms, contradiction = suite.terms(case, metric), None
-        if suite.settings.records_baselines and (metric.ratio_of or metric.name) in _OF_STEPS:
+        contradiction = None
+        if suite.settings.records_baselines and (base or name) in _OF_STEPS:
             contradiction = self._contradiction(measurement, case)
-        return GateInput(metric, own, terms, end, base_terms, now, contradiction)
+        metrics = [suite.metric(case, one) for one in names]
+        return [
+            GateInput(one, own, suite.terms(case, one), end, base_terms, now, contradiction)
+            for one in metrics
+        ]
 
     def _contradiction(self, measurement: Measurement, case: Case) -> str | None:
         """Find what in the logs contradicts the time that is taken of them, before it is kept."""
@@ -242,7 +249,7 @@ class Measuring:
                 InterleavedRuns,
                 measurement.case_id,
                 lambda: launcher.interleaved(
-                    self._cases[measurement.case_id],
+                    self.cases[measurement.case_id],
                     hosts=taken_on.hosts if taken_on else (),
                     pairs=max(MIN_PAIRS, len(measurement.runs) + len(measurement.runs) % 2),
                     control=control,
@@ -255,10 +262,11 @@ class Measuring:
 
     def companions(self, measurement: Measurement) -> tuple[Companion, ...]:
         """Measure and judge a red case's companions and what it needs, once, on its hosts."""
-        case, launcher = self._cases.get(measurement.case_id), self.launcher
+        case, launcher = self.cases.get(measurement.case_id), self.launcher
         if launcher is None or case is None or measurement.fingerprint is None:
             return ()
-        probes = self._probes(case, with_companions=True)
+        system = self.suite.systems[case.system]
+        probes = probes_for(case, (*system.companions, *system.needs), self.suite.systems)
         if not probes:
             return ()
         found: tuple[Companion, ...] = self.once(
@@ -272,18 +280,19 @@ class Measuring:
     def _companion(self, launcher: LaunchMeasurer, probe: Case, of: Measurement) -> Companion:
         system = self.suite.systems[probe.system]
         found = Companion(case_id=probe.id, resource=system.resource or system.id)
+        self.cases.setdefault(probe.id, probe)
         try:
             measurement = launcher.measure(probe, companion_of=of)
             judgements = [
                 decide(one.without_control)
                 for metric in system.metrics
                 if metric.is_judged
-                for one in self.gate_inputs(measurement, metric.name, None, about=probe)
+                for one in self.gate_inputs(measurement, metric.name, None)
             ]
         except DlperfError as error:
-            return structs.replace(found, reason=str(error))
+            return replace(found, reason=str(error))
         worst = min(judgements, key=badness)
-        return structs.replace(
+        return replace(
             found,
             metric=worst.metric.name,
             verdict=worst.verdict,
@@ -291,51 +300,3 @@ class Measuring:
             loss_percent=worst.loss_percent,
             reason=worst.reason,
         )
-
-
-def measuring_from_logs(suite: Suite, index: LogIndex, folder: Path | None) -> Measuring:
-    """Measure from the logs in ``index``."""
-    from pytest_dlperf.measure.from_logs import LogMeasurer
-
-    measuring = Measuring(suite, folder)
-    measuring.measurer = LogMeasurer(index, suite.systems, suite.cluster)
-    return measuring
-
-
-def launching(
-    suite: Suite,
-    folder: Path | None,
-    *,
-    engines: Sequence[Launcher | Allocator],
-    say: Callable[[str], None],
-    show: Callable[[RunProgress], None],
-) -> Measuring:
-    """Measure by launching: ``say`` tells what a run waits for, ``show`` how far it has come.
-
-    Raises:
-        UsageError: There is no such launcher, hosts are wrong, or none takes an option that is set.
-    """
-    # A session that reads logs does without these.
-    from pytest_dlperf.config.settings import own_settings, unknown_engine_options
-    from pytest_dlperf.launch.choosing import fleet_of
-    from pytest_dlperf.measure.by_launching import LaunchMeasurer
-
-    settings, cluster = suite.settings, suite.cluster
-    of_systems = (own_settings(it.launch) for it in suite.systems.values() if it.launch)
-    every = chain(settings.launch_settings, cluster.settings, cluster.control_settings, *of_systems)
-    known = {option for engine in engines for option in engine.takes}
-    if problems := list(unknown_engine_options(every, known)):
-        raise UsageError("\n".join(map(str, problems)))
-    fleet = fleet_of(settings, cluster, engines, shared_folder=folder, say=say)
-    measuring = Measuring(suite, folder)
-    measuring.measurer = measuring.launcher = LaunchMeasurer(
-        fleet,
-        suite.systems,
-        cluster,
-        settings=(settings.launch_settings, cluster.settings),
-        session_dir=settings.session_dir,
-        repeats=measuring.repeats,
-        say=say,
-        show=show,
-    )
-    return measuring

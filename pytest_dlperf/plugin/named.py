@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
-from pytest_dlperf.config.options import OPTIONS, read_settings
+from pytest_dlperf.config.options import OPTIONS, Settings, read_settings
 from pytest_dlperf.model.errors import UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_dlperf.config.options import Settings
-
-_SETTINGS: Final = pytest.StashKey["Settings"]()
+_SETTINGS: Final = pytest.StashKey[Settings]()
 _NAMED: Final = pytest.StashKey[frozenset[Path]]()
-UNNAMED: Final = pytest.StashKey[set[Path]]()
-"""Files with tests that ask for cases, which nobody named."""
+WITHOUT_CASES: Final = pytest.StashKey[set[Path]]()
+"""Files with tests that ask for cases; those of them that are given none are left out."""
 
 
 def settings_of(config: pytest.Config) -> Settings:
@@ -46,27 +41,21 @@ def systems_directories(config: pytest.Config) -> tuple[Path, ...]:
     return found
 
 
-def suite_folders(directory: Path, config: pytest.Config) -> Iterator[str]:
-    """List the folders that stand for the system files of a directory when they are named."""
-    yield os.path.realpath(directory)
-    # A whole project is named for many reasons.
-    if directory.parent != config.rootpath:
-        yield os.path.realpath(directory.parent)
-
-
-def stands_for_suite(folder: Path, config: pytest.Config) -> bool:
-    """Whether a folder named to pytest means the system files of the project."""
-    if config.getoption(OPTIONS["systems_directories"].key) is not None:
-        return True
-    return os.path.realpath(folder) in _all_suite_folders(config)
-
-
-def _all_suite_folders(config: pytest.Config) -> list[str]:
+def suite_folders(config: pytest.Config) -> list[str]:
+    """List the folders that stand for the system files when they are named."""
     try:
         directories = systems_directories(config)
     except UsageError:
         return []  # reported when a test asks for a case
-    return [folder for directory in directories for folder in suite_folders(directory, config)]
+    # A whole project is named for many reasons.
+    above = (one.parent for one in directories if one.parent != config.rootpath)
+    return [os.path.realpath(folder) for folder in (*above, *directories)]
+
+
+def stands_for_suite(folder: Path, config: pytest.Config) -> bool:
+    """Whether a folder named to pytest means the system files of the project."""
+    is_given = config.getoption(OPTIONS["systems_directories"].key) is not None
+    return is_given or os.path.realpath(folder) in suite_folders(config)
 
 
 def named_paths(config: pytest.Config) -> frozenset[Path]:
@@ -102,15 +91,14 @@ def is_in_named_folder(file: Path, session: pytest.Session) -> bool:
     )
 
 
+def _is_above_suite(path: Path, config: pytest.Config) -> bool:
+    if stands_for_suite(path, config):
+        return False
+    below = (os.path.realpath(config.rootpath), *suite_folders(config))
+    return any(Path(folder).is_relative_to(os.path.realpath(path)) for folder in below)
+
+
 def selects_tests(config: pytest.Config) -> bool:
     """Whether the user named single tests, or those that failed: no other is missing then."""
     by_id = any("::" in str(argument) for argument in config.args)
     return by_id or bool(config.getoption("lf", default=False))
-
-
-def _is_above_suite(path: Path, config: pytest.Config) -> bool:
-    if stands_for_suite(path, config):
-        return False
-    real = os.path.realpath(path)
-    below = (os.path.realpath(config.rootpath), *_all_suite_folders(config))
-    return any(Path(folder).is_relative_to(real) for folder in below)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from pytest_dlperf.config.options import Settings
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.due import is_due
-from pytest_dlperf.notices.notice import Notice, Notifier, Outcome, begin_all, lines_of, send_all
+from pytest_dlperf.notices.notice import Notifier, Outcome, begin_all, lines_of, send_all
 from pytest_dlperf.report.reports import Note, fault
 from pytest_dlperf.report.session import SessionReport
 from pytest_dlperf.results.file import encodable
-
-if TYPE_CHECKING:
-    from pytest_dlperf.config.options import Settings
 
 
 class Notices:
@@ -27,21 +25,18 @@ class Notices:
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         of_others = config.hook.pytest_dlperf_notifiers(config=config)
+        ours = builtin_notifiers(settings.targets)
+        self._notifiers: list[Notifier] = [*ours, *chain.from_iterable(of_others)]
         self._settings = settings
-        self._notifiers: tuple[Notifier, ...] = (
-            *builtin_notifiers(settings.targets),
-            *chain.from_iterable(of_others),
-        )
         self._noted: set[str] = set()
         self._before: Any = None
         """The handler of SIGTERM that ``begin`` replaced."""
 
     def begin(self) -> Iterator[Note]:
         """Announce the session; let SIGTERM end it like Ctrl-C, so that notices are sent."""
-        if not self._notifiers:
-            return
         is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        is_free = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        if self._notifiers and is_free:
             self._before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         yield from self._notes(begin_all(self._notifiers))
 
@@ -49,30 +44,28 @@ class Notices:
         """Send what the session has come to; bad ``notes`` fail the session too."""
         if not self._notifiers:
             return
-        faults = faults_of(notes)
+        settings, faults = self._settings, faults_of(notes)
         try:
-            yield from self._notes(send_all(self._notifiers, self._notice(session, faults)))
+            notice = notice_of(
+                session,
+                faults=faults,
+                is_due=is_due(
+                    session.results, settings.notify_on, settings.history_file, is_bad=bool(faults)
+                ),
+                page=str(settings.html_file) if settings.html_file else None,
+            )
+            yield from self._notes(send_all(self._notifiers, notice))
         except Exception as error:  # noqa: BLE001 - a notice must not cost a session
             yield Note(f"no notice could be written: {fault(error)}")
         finally:
             if self._before is not None:
                 signal.signal(signal.SIGTERM, self._before)
 
-    def _notice(self, session: SessionReport, faults: Sequence[str]) -> Notice:
-        settings = self._settings
-        when, file = settings.notify_on, settings.history_file
-        return notice_of(
-            session,
-            faults=faults,
-            is_due=is_due(session.results, when, file, is_bad=bool(faults)),
-            page=str(settings.html_file) if settings.html_file else None,
-        )
-
     def _notes(self, outcomes: list[Outcome]) -> Iterator[Note]:
-        for line in lines_of(outcomes):
-            if line not in self._noted:  # a fault at the start mostly comes again at the end
-                self._noted.add(line)
-                yield Note(line)
+        # A fault at the start mostly comes again at the end.
+        new = [line for line in lines_of(outcomes) if line not in self._noted]
+        self._noted.update(new)
+        yield from map(Note, new)
 
 
 def faults_of(notes: Iterable[Note]) -> tuple[str, ...]:

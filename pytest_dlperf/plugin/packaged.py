@@ -1,4 +1,4 @@
-"""The tests that come with the package, which own tests of a suite's folder add to.
+"""The tests that come with the package, beside a folder's own ones.
 
 A system file stands in for the module of these tests, with its own cases. So an id says where its
 case is declared, and names the test again: ``bench_tests/systems/own.yaml::test_throughput[...]``.
@@ -10,19 +10,19 @@ import os
 import re
 from collections.abc import Iterable
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 import pytest
 
-from pytest_dlperf.config.options import OPTIONS
 from pytest_dlperf.config.systems import system_files
 from pytest_dlperf.model.errors import UsageError
-from pytest_dlperf.plugin.cases import OWN_TESTS, has_no_metric_to_judge
 from pytest_dlperf.plugin.named import (
     is_in_named_suite,
     named_paths,
+    stands_for_suite,
     suite_folders,
     systems_directories,
 )
@@ -37,23 +37,10 @@ class SystemFile(pytest.Module):
 
     system_file: Path
     """The file, as a session reads it."""
-    folder: Path | None
-    """The folder that was named, whose tests may import ours; ``None`` if the file was named."""
-
-    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        """Collect the tests, without those that no metric of the system needs."""
-        return [each for each in super().collect() if not has_no_metric_to_judge(each)]
 
     def istestfunction(self, obj: object, name: str) -> bool:
-        """Collect our tests whatever ``python_functions`` says, but not what the folder imports."""
-        return callable(obj) and name.startswith("test_") and not self._is_imported(obj)
-
-    def _is_imported(self, test: object) -> bool:
-        folder = self.folder
-        return folder is not None and any(
-            function is test and path.is_relative_to(folder)
-            for path, function in self.config.stash.get(OWN_TESTS, ())
-        )
+        """Collect our tests whatever ``python_functions`` says."""
+        return callable(obj) and name.startswith("test_")
 
     def _getobj(self) -> ModuleType:
         # By its name: what pytest collects knows the plugin, and not the other way round.
@@ -70,13 +57,9 @@ def files_of_folder(folder: pytest.Directory) -> list[SystemFile]:
         return []
     if config.stash.setdefault(_SUITE_FOLDER, folder.path) != folder.path:
         return []  # of several folders that were named, the first one has them
-    directories = systems_directories(config)
-    more = config.hook.pytest_dlperf_system_files(config=config)
-    files = [
-        *_like_system_files(system_files(directories)),
-        *(file for files in more for file in files),
-    ]
-    return [_node(file, file, folder, folder.path) for file in files]
+    more = chain(*config.hook.pytest_dlperf_system_files(config=config))
+    files = [*_like_system_files(system_files(systems_directories(config))), *more]
+    return [_node(file, file, folder) for file in files]
 
 
 def named_file(path: Path, parent: pytest.Collector) -> SystemFile | None:
@@ -88,19 +71,14 @@ def named_file(path: Path, parent: pytest.Collector) -> SystemFile | None:
     except UsageError:
         return None
     real = os.path.realpath(path)
-    for file in files:
-        if os.path.realpath(file) == real:
-            return _node(path, file, parent, None)
-    return None
+    same = (file for file in files if os.path.realpath(file) == real)
+    return next((_node(path, file, parent) for file in same), None)
 
 
-def _node(
-    path: Path, system_file: Path, parent: pytest.Collector, folder: Path | None
-) -> SystemFile:
+def _node(path: Path, system_file: Path, parent: pytest.Collector) -> SystemFile:
     # Words of -k are looked for in names: that of the file is none of them.
     node: SystemFile = SystemFile.from_parent(parent, path=path, name="systems")
     node.system_file = system_file
-    node.folder = folder
     return node
 
 
@@ -117,38 +95,19 @@ def _begin(file: Path) -> bytes:
         return b"cases:"  # the session says what is wrong with it
 
 
-# ------------------------------------------------------------------- sessions without tests
-
-
-def runs_packaged_tests(config: pytest.Config) -> bool:
-    """Whether a session with these arguments runs the tests that come with the package."""
-    wanted = {
-        folder
-        for directory in systems_directories(config)
-        for folder in suite_folders(directory, config)
-    }
-    named = config.getoption(OPTIONS["systems_directories"].key) is not None
-    return named or any(os.path.realpath(path) in wanted for path in named_paths(config))
-
-
 def why_nothing_ran(config: pytest.Config) -> str | None:
     """Say how the tests that ship are run, or that there is no system file for them."""
     try:
         directories = systems_directories(config)
-        has_files = bool(_like_system_files(system_files(directories)))
-        if has_files is runs_packaged_tests(config):
-            return None
     except UsageError as error:
         return f"dlperf: {error}"
-    if has_files:
-        if config.args_source is pytest.Config.ArgsSource.ARGS:
-            return None  # another test was named
-        *_, folder = suite_folders(directories[0], config)
-        named = _shown(Path(folder), config)
-        return f"dlperf: 'pytest {named}' runs the tests that come with the package"
-    shown = ", ".join(_shown(directory, config) for directory in directories)
-    return f"dlperf: there is no system file (*.yaml) in {shown}; 'pytest-dlperf init' starts one"
-
-
-def _shown(path: Path, config: pytest.Config) -> str:
-    return os.path.relpath(path, config.invocation_params.dir)
+    has_files = bool(_like_system_files(system_files(directories)))
+    here = config.invocation_params.dir
+    if any(stands_for_suite(path, config) for path in named_paths(config)):
+        shown = ", ".join(os.path.relpath(directory, here) for directory in directories)
+        missing = f"dlperf: there is no system file (*.yaml) in {shown}; 'pytest-dlperf init'"
+        return None if has_files else f"{missing} starts one"
+    if not has_files or config.args_source is pytest.Config.ArgsSource.ARGS:
+        return None  # another test was named
+    shown = os.path.relpath(suite_folders(config)[0], os.path.realpath(here))
+    return f"dlperf: 'pytest {shown}' runs the tests that come with the package"

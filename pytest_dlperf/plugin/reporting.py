@@ -13,46 +13,36 @@ from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from pytest_dlperf.files.masking import keep_quiet, unspoken
-from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.results import CaseResult, IgnoredLog
 from pytest_dlperf.plugin.cases import MEASURING, case_of, tests_of
+from pytest_dlperf.plugin.explaining import Explainer
 from pytest_dlperf.plugin.finish import finish
 from pytest_dlperf.plugin.fixtures import (
+    RESULT,
     UNFIT_HOSTS,
     VerdictError,
     case_and_metric,
-    note,
     result_of,
 )
 from pytest_dlperf.plugin.named import selects_tests
 from pytest_dlperf.plugin.notices import Notices, faults_of
-from pytest_dlperf.plugin.records import Explainer, SessionRecords, excused, failed, judged
-from pytest_dlperf.plugin.workers import SessionStart
-from pytest_dlperf.report.failure import fact_lines, failure_message, why_facts
+from pytest_dlperf.plugin.records import SessionRecords, excused, failed, judged
+from pytest_dlperf.plugin.suite import Suite
+from pytest_dlperf.plugin.workers import SessionStart, WorkerOutput, hand_over, handed_over
+from pytest_dlperf.report.columns import decisive
+from pytest_dlperf.report.failure import FailureText, fact_lines, failure_message, why_facts
 from pytest_dlperf.report.junit import junit_properties
 from pytest_dlperf.report.printing import plain
-from pytest_dlperf.report.reports import Note, Report, Reports, builtin_reports
+from pytest_dlperf.report.reports import Note, Reports, builtin_reports
 from pytest_dlperf.report.session import SessionReport, session_report
-from pytest_dlperf.report.terminal import (
-    Line,
-    TestStatus,
-    note_lines,
-    summary,
-    verdict_status,
-)
+from pytest_dlperf.report.terminal import Line, TestStatus, note_lines, summary, verdict_status
 from pytest_dlperf.report.words import subject
-from pytest_dlperf.results.file import write_json
+from pytest_dlperf.results.file import encodable, write_json
 
 if TYPE_CHECKING:
-    from pytest_dlperf.plugin.suite import Suite
     from pytest_dlperf.report.live import LiveReport
 
-_TESTS_KEY: Final = "dlperf_tests"
-_DESELECTED_KEY: Final = "dlperf_deselected"
-_FAULT_KEY: Final = "dlperf_history_fault"
-_HOSTS_KEY: Final = "dlperf_host_faults"
-_UNSPOKEN_KEY: Final = "dlperf_unspoken"
 _REPORTED: Final = pytest.StashKey[CaseResult]()
 """What a test has reported so far."""
 WHOLE: Final = (
@@ -64,7 +54,7 @@ WHOLE: Final = (
 
 
 class Reporting:
-    """Merges what tests know of their cases and writes reports, in sessions that run tests."""
+    """Reports what tests say of their cases, in sessions that run tests."""
 
     def __init__(
         self,
@@ -83,40 +73,30 @@ class Reporting:
         self._explainer = Explainer(suite, session_start)
         self._is_worker = hasattr(config, "workerinput")
         self._is_interrupted = False
-        self._any_report = False
-        """Whether a test of a case has reported."""
         self._current: tuple[pytest.TestReport, CaseResult, str] | None = None
         """The report that pytest logs just now, with its case and metric."""
         self._records = SessionRecords()
-        self._unfit_hosts: dict[str, list[str]] = {}
-        """Faults of hosts that workers found, by host."""
+        self._host_faults: list[tuple[str, str]] = []
         self._notes = [Note(text) for text in self._settings.unknown_variables]
-        self._reports: Reports | None = None
-        """The session's reports, on the controller."""
-        self._notices: Notices | None = None
-        """The session's notifiers, on the controller."""
         self._session: SessionReport | None = None
-
-    def register(self) -> None:
-        """Take part in what follows."""
-        self._config.pluginmanager.register(self, "dlperf-reporting")
-        if not self._is_worker:
-            found = self._config.hook.pytest_dlperf_reports(config=self._config)
-            self._reports = Reports(chain.from_iterable(found), self._notes)
-            self._notices = Notices(self._config, self._settings)
+        """What the session has come to, on the controller."""
+        of_others = () if self._is_worker else config.hook.pytest_dlperf_reports(config=config)
+        ours = builtin_reports(config, self._settings)
+        self._reports = Reports(chain(ours, *of_others), self._notes)
+        self._notices = None if self._is_worker else Notices(config, self._settings)
 
     # ------------------------------------------------------------------ each test
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take a worker's selected and deselected cases, its hosts' and its history's faults."""
-        output = getattr(node, "workeroutput", {})
-        tests = output.get(_TESTS_KEY, ())
-        self._records.select((convert(case, Case), metric) for case, metric in tests)
-        self._records.deselected.update(map(tuple, output.get(_DESELECTED_KEY, ())))
-        self._explainer.fault = output.get(_FAULT_KEY) or self._explainer.fault
-        for host, why in output.get(_HOSTS_KEY, ()):
-            self._unfit_hosts.setdefault(host, []).append(why)
+        """Take what a worker tells at its end."""
+        output = handed_over(node, "workeroutput", WorkerOutput)
+        if output is not None:
+            self._records.select(output.selected)
+            self._records.deselected |= output.deselected
+            self._explainer.fault = output.history_fault or self._explainer.fault
+            self._host_faults += output.host_faults
+            keep_quiet(output.unspoken)
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Note the metrics that the user does not want to be judged."""
@@ -124,16 +104,7 @@ class Reporting:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the selected cases: reports list each of them."""
-        tests = tests_of(session.items)
-        if self._is_worker:
-            output = self._config.workeroutput  # type: ignore[attr-defined]
-            output[_TESTS_KEY] = [(to_builtins(case), metric) for case, metric in tests]
-            selected = {case.id for case, _ in tests}
-            output[_DESELECTED_KEY] = [
-                pair for pair in self._records.deselected if pair[0] in selected
-            ]
-        else:
-            self._records.select(tests)
+        self._records.select(tests_of(session.items))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -147,7 +118,9 @@ class Reporting:
         before = item.stash.get(_REPORTED, CaseResult(case=result.case))
         failure: BaseException | str | None = None
         if report.skipped and not hasattr(report, "wasxfail"):
-            reason = _skip_reason(report)
+            reason = str(report.longrepr)
+            if isinstance(report.longrepr, tuple):
+                reason = report.longrepr[2].removeprefix("Skipped: ")
             skipped = Judgement(metric=metric, verdict=Verdict.SKIPPED, reason=reason)
             result = judged(result, skipped)
             if self._settings.strict:
@@ -167,8 +140,7 @@ class Reporting:
         if failure is not None:
             report.longrepr = self._failure(result, metric.name, failure)
         result = self._excused(result, report)
-        note(item, result)
-        item.stash[_REPORTED] = result
+        item.stash[RESULT] = item.stash[_REPORTED] = result
         report.dlperf = (result, metric.name)  # type: ignore[attr-defined]
         return report
 
@@ -212,28 +184,13 @@ class Reporting:
     def pytest_report_to_serializable(
         self, report: pytest.CollectReport | pytest.TestReport
     ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
-        """Turn what a test knows into builtins where its report leaves the process.
-
-        The controller writes the page, and has to keep quiet what this worker has launched with.
-        """
+        """Turn what a test knows into builtins where its report leaves the process."""
         data = yield
         reported = getattr(report, "dlperf", None)
         if data is not None and isinstance(reported, tuple):
-            from pytest_dlperf.results.file import encodable
-
             result, metric = reported
             data["dlperf"] = [to_builtins(encodable(result)), metric]
-            if self._is_worker:
-                data[_UNSPOKEN_KEY] = unspoken()
         return data
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_report_from_serializable(
-        self, data: dict[str, Any]
-    ) -> Generator[None, pytest.CollectReport | pytest.TestReport | None, Any]:
-        """Take what a worker keeps quiet, so that nothing finds it at the report."""
-        keep_quiet(data.pop(_UNSPOKEN_KEY, ()))
-        return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -243,28 +200,26 @@ class Reporting:
             self._live.clear()
         self._current = None
         reported = getattr(report, "dlperf", None)
-        if reported is not None and self._reports is not None:
-            if not self._any_report and self._notices is not None:
-                self._notes += self._notices.begin()
-            self._any_report = True
-            result, metric = convert(reported, tuple[CaseResult, str])
-            self._records.add(result)
-            with self._reports.faults_noted("JUnit properties"):
-                cluster = self._settings.cluster
-                report.user_properties += junit_properties(result, metric, cluster=cluster)
-            if report.when == "teardown":
-                self._records.end(result.case.id, metric)
-            if report.failed and isinstance(report.longrepr, str):
-                from pytest_dlperf.report.columns import decisive
-                from pytest_dlperf.report.failure import FailureText
-
-                text, judgement = report.longrepr, decisive(result, metric)
-                report.longrepr = FailureText(text, report.location, judgement)  # type: ignore[assignment]
-            if type(report) is pytest.TestReport:  # a part of a test has words of its own
-                self._current = report, result, metric
-        elif report.failed and not self._is_worker:
-            # Its worker was killed, so its case is not whole.
-            self._records.lose(report.nodeid)
+        if self._notices is None:
+            return
+        if reported is None:
+            if report.failed:  # its worker was killed, so its case is not whole
+                self._records.lose(report.nodeid)
+            return
+        if not self._records.has_any:
+            self._notes += self._notices.begin()
+        result, metric = convert(reported, tuple[CaseResult, str])
+        self._records.add(result)
+        with self._reports.faults_noted("JUnit properties"):
+            cluster = self._settings.cluster
+            report.user_properties += junit_properties(result, metric, cluster=cluster)
+        if report.when == "teardown":
+            self._records.ended.add((result.case.id, metric))
+        if report.failed and isinstance(report.longrepr, str):
+            judgement = decisive(result, metric)
+            report.longrepr = FailureText(report.longrepr, report.location, judgement)  # type: ignore[assignment]
+        if type(report) is pytest.TestReport:  # a part of a test has words of its own
+            self._current = report, result, metric
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(
@@ -273,7 +228,7 @@ class Reporting:
         """Show the status of a test's case in place of pytest's; in the summary beside it."""
         given = yield
         category, letter, word = given
-        if self._reports is None or not isinstance(word, str):
+        if self._is_worker or not isinstance(word, str):
             return given  # another plugin has a word and a colour of its own
         if self._current is None or report is not self._current[0]:
             gist = getattr(report.longrepr, "gist", "")
@@ -297,10 +252,17 @@ class Reporting:
         """Finish before pytest-benchmark does, which takes the cases."""
         # Whatever asks for a status from now on makes a summary of its own.
         self._current = None
+        faults = self._config.stash[MEASURING].host_faults
+        self._host_faults += [(one.host, one.fault) for one in faults]
         if self._is_worker:
-            output = self._config.workeroutput  # type: ignore[attr-defined]
-            output[_FAULT_KEY] = self._explainer.fault
-            output[_HOSTS_KEY] = self._faults_found_here()
+            output = WorkerOutput(
+                selected=[*self._records.selected],
+                deselected=self._records.deselected,
+                history_fault=self._explainer.fault,
+                host_faults=self._host_faults,
+                unspoken=unspoken(),
+            )
+            hand_over(self._config.workeroutput, output)  # type: ignore[attr-defined]
         elif not self._settings.dry_run:
             self._finish(session)
             is_green = session.exitstatus == pytest.ExitCode.OK
@@ -308,50 +270,38 @@ class Reporting:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
         return (yield)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_dlperf_reports(self, config: pytest.Config) -> list[Report]:
-        """Add our own reports, in front of those of other plugins."""
-        return list(builtin_reports(config, self._settings))
-
-    def _faults_found_here(self) -> list[tuple[str, str]]:
-        return [(one.host, one.fault) for one in self._config.stash[MEASURING].host_faults]
-
     def _finish(self, session: pytest.Session) -> None:
-
+        settings, any_test = self._settings, self._records.has_any
         self._is_interrupted |= session.exitstatus not in WHOLE
-        for host, why in self._faults_found_here():
-            self._unfit_hosts.setdefault(host, []).append(why)
+        unfit_hosts: dict[str, tuple[str, ...]] = {}
+        for host, why in dict.fromkeys(self._host_faults):
+            unfit_hosts[host] = (*unfit_hosts.get(host, ()), why)
         results, notes = finish(
             self._suite,
             self._records,
-            self._ignored_logs,
-            unfit_hosts={
-                host: tuple(dict.fromkeys(faults)) for host, faults in self._unfit_hosts.items()
-            },
-            session_start=self._start,
-            any_report=self._any_report,
-            green_so_far=session.exitstatus == pytest.ExitCode.OK,
-            interrupted=self._is_interrupted,
+            self._explainer.current,
+            unfit_hosts=unfit_hosts,
+            ignored_logs=self._ignored_logs,
+            is_green=session.exitstatus == pytest.ExitCode.OK,
+            is_interrupted=self._is_interrupted,
             selects_tests=selects_tests(self._config),
         )
         self._notes += notes
         results = replace(results, faults=faults_of(self._notes))
-        file = self._settings.history_file
-        self._session = report = session_report(results, file, may_read_logs=True)
+        self._session = report = session_report(results, settings.history_file, may_read_logs=True)
         if self._explainer.fault is not None:
             text = f"since when and what differs is not told: {self._explainer.fault}"
             self._notes.append(Note(text))
-        if self._reports is not None:
-            self._reports.write(report, any_test=self._any_report)
-            faults = faults_of(self._notes)
-            if self._settings.json_file is not None and faults != results.faults:
-                # It was written first; what the others came to is known only now.
-                with suppress(OSError):
-                    write_json(self._settings.json_file, replace(results, faults=faults))
-        if self._notices is not None and self._any_report:
+        self._reports.write(report, any_test=any_test)
+        faults = faults_of(self._notes)
+        if settings.json_file is not None and faults != results.faults:
+            # It was written first; what the others came to is known only now.
+            with suppress(OSError):
+                write_json(settings.json_file, replace(results, faults=faults))
+        if self._notices is not None and any_test:
             self._notes += self._notices.send(report, self._notes)
-        if not self._settings.log_sources and self._settings.session_dir.exists():
-            self._notes.append(Note(f"logs: {self._settings.session_dir}"))
+        if not settings.log_sources and settings.session_dir.exists():
+            self._notes.append(Note(f"logs: {settings.session_dir}"))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print what the session has come to."""
@@ -362,7 +312,7 @@ class Reporting:
                 terminalreporter.write_line(plain(line.text), **markup)
 
         told = tuple(self._notes)
-        if self._reports is None or self._session is None or not self._any_report:
+        if self._session is None or not self._records.has_any:
             show(note_lines(told))
             return
         cluster = self._suite.cluster
@@ -377,9 +327,3 @@ class Reporting:
                 for command in annotation_lines(self._session, faults_of(told)):
                     terminalreporter.write_line(command)
         show(note_lines(self._notes[len(told) :]))
-
-
-def _skip_reason(report: pytest.TestReport) -> str:
-    if isinstance(report.longrepr, tuple):
-        return report.longrepr[2].removeprefix("Skipped: ")
-    return str(report.longrepr)

@@ -23,9 +23,7 @@ from pytest_dlperf.model.metric import MEMBER, Metric
 
 if TYPE_CHECKING:
     from pytest_dlperf.baselines.reading import Baselines
-    from pytest_dlperf.files.session_folder import SessionFolder
     from pytest_dlperf.gate.terms import Terms
-    from pytest_dlperf.logs.tree import LogIndex
 
 
 def load_suite(
@@ -37,38 +35,24 @@ def load_suite(
     """Read the system files and the cluster's file."""
     try:
         formats = merged_formats(more_formats)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    try:
         files = [*system_files(settings.systems_directories), *more_files]
         systems = load_systems(files, formats)
         cluster = find_cluster(settings.baselines_directory, settings.cluster)
     except YamlError as error:
-        raise UsageError(_listed("mistakes in YAML files", error)) from error
-    except OSError as error:
+        raise _listed("mistakes in YAML files", error) from error
+    except (OSError, ValueError) as error:
         raise UsageError(str(error)) from error
     for message in undeclared_systems(cluster, systems):
         raise UsageError(f"{cluster.directory / 'cluster.yaml'} {message}")
-    _check_metrics(settings, systems)
+    judged = {m.name for system in systems.values() for m in system.metrics if m.is_judged}
+    for name in sorted((settings.metrics or frozenset()) - judged):
+        raise UsageError(
+            f"{settings.places['metric_lists']} {name}: no system has such a metric judged, which "
+            f"it does under 'metrics'; judged are {', '.join(sorted(judged))}"
+            f"{nearest(name, judged)}"
+        )
     _check_settings(settings, systems, cluster)
     return Suite(settings=settings, systems=systems, cluster=cluster)
-
-
-def _check_metrics(settings: Settings, systems: Mapping[str, System]) -> None:
-    every = {metric.name: metric for system in systems.values() for metric in system.metrics}
-    judged = {m.name for system in systems.values() for m in system.metrics if m.is_judged}
-    for name in sorted(settings.metrics or ()):
-        given = f"{settings.places['metric_lists']} {name}"
-        if name not in every:
-            raise UsageError(
-                f"{given}: no system has such a metric; judged are {', '.join(sorted(judged))}"
-                f"{nearest(name, every)}"
-            )
-        if name not in judged:
-            raise UsageError(
-                f"{given}: it is recorded and not judged; name it under 'metrics' in a system "
-                f"file. Judged are {', '.join(sorted(judged))}"
-            )
 
 
 def _check_settings(settings: Settings, systems: Mapping[str, System], cluster: Cluster) -> None:
@@ -95,24 +79,15 @@ class Suite(Struct, frozen=True, kw_only=True):
     """Baselines read so far, by system."""
 
     @property
-    def cases(self) -> list[Case]:
-        """All cases of the systems that the cluster runs, in the order of the files."""
+    def run_systems(self) -> list[System]:
+        """The systems that the cluster runs, in the order of the files."""
         run = self.cluster.systems
-        return [
-            case
-            for system in self.systems.values()
-            if run is None or system.id in run
-            for case in system.cases
-        ]
+        return [one for one in self.systems.values() if run is None or one.id in run]
 
     @property
-    def control(self) -> ControlArm:
-        """When the accepted software is run beside what is tested: never where it cannot be."""
-        settings = self.settings
-        can_run = bool(self.cluster.control_settings) and not settings.log_sources
-        # A worse number is accepted with a reason, whether software or hardware made it worse.
-        is_moot = settings.update_baselines and settings.reason is not None
-        return settings.control if can_run and not is_moot else ControlArm.NEVER
+    def cases(self) -> list[Case]:
+        """All their cases."""
+        return [case for system in self.run_systems for case in system.cases]
 
     def main_metric(self, case: Case) -> Metric:
         """Return the first metric of a case: a training's throughput, a probe's first number."""
@@ -151,15 +126,17 @@ class Suite(Struct, frozen=True, kw_only=True):
         """Return the terms of judging a metric of a case, beside its baseline."""
         from pytest_dlperf.gate.terms import Terms
 
-        system = self.systems[case.system]
-        from_logs = bool(self.settings.log_sources)
+        system, settings = self.systems[case.system], self.settings
         own = metric.tolerance_percent
+        # A worse number is accepted with a reason, whether software or hardware made it worse.
+        is_moot = settings.update_baselines and settings.reason is not None
+        can_run = bool(self.cluster.control_settings) and not settings.log_sources
         return Terms(
             tolerance_percent=system.tolerance_percent if own is None else own,
             tolerance_at_least=metric.tolerance_at_least or 0.0,
-            has_control=self.control is not ControlArm.NEVER,
+            has_control=can_run and not is_moot and settings.control is not ControlArm.NEVER,
             default_repeats=system.repeats,
-            repeats=None if from_logs else self.settings.repeats,
+            repeats=None if settings.log_sources else settings.repeats,
             members=max(len(self.accepted_members(case, metric.family)), 1) if metric.family else 1,
         )
 
@@ -171,31 +148,9 @@ class Suite(Struct, frozen=True, kw_only=True):
             try:
                 self._baselines[case.system] = load_baselines(self.cluster, case.system)
             except YamlError as error:
-                raise UsageError(_listed("mistakes in baselines", error)) from error
+                raise _listed("mistakes in baselines", error) from error
         return self._baselines[case.system].get((case.variant, str(case.topology)), {})
 
-    # ------------------------------------------------------------------ logs and folders
 
-    def index_logs(self) -> LogIndex:
-        """Find the logs that the user named."""
-        from pytest_dlperf.measure.named_logs import find_logs
-
-        return find_logs(self.settings.log_sources, self.systems)
-
-    def take_session_dir(self) -> SessionFolder | None:
-        """Take a folder that the user named for the logs of this session alone."""
-        folder = self.settings.session_dir
-        if "session_dir" not in self.settings.places:
-            return None  # its name holds this process' number
-        from pytest_dlperf.files.session_folder import SessionFolder
-
-        try:
-            return SessionFolder(folder)
-        except OSError as error:
-            raise UsageError(f"--dlperf-run-dir: {folder}: {error.strerror or error}") from error
-        except UsageError as error:
-            raise UsageError(f"--dlperf-run-dir: {error}") from error
-
-
-def _listed(what: str, error: YamlError) -> str:
-    return "\n".join([f"{what}:", *(f"  {problem}" for problem in error.diagnostics)])
+def _listed(what: str, error: YamlError) -> UsageError:
+    return UsageError("\n".join([f"{what}:", *(f"  {problem}" for problem in error.diagnostics)]))

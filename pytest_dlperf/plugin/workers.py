@@ -1,4 +1,4 @@
-"""xdist: what the controller hands its workers, and that they end with it."""
+"""xdist: what the controller and its workers hand each other, and that workers end with it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import signal
 import threading
 import time
 from datetime import datetime
-from typing import Any, Final, final
+from typing import Any, Final, TypeVar, final
 
-import pytest
 from msgspec import Struct, convert, to_builtins
+
+from pytest_dlperf.model.case import Case
+
+T = TypeVar("T")
 
 LOOK_S: Final = 0.2
 """Seconds between two checks of a worker whether its controller is there."""
@@ -47,15 +50,27 @@ class WorkerInput(Struct, frozen=True):
     """Why the controller could not start."""
 
 
-def hand_to_worker(node: Any, given: WorkerInput) -> None:
-    """Put the input of a new worker where xdist sends it."""
-    node.workerinput[_KEY] = to_builtins(given)
+@final
+class WorkerOutput(Struct, frozen=True):
+    """What a worker tells at its end, beside the reports of its tests."""
+
+    selected: list[tuple[Case, str]]
+    deselected: set[tuple[str, str]]
+    history_fault: str | None
+    host_faults: list[tuple[str, str]]
+    unspoken: list[str]
+    """What it was given, and no message says: the controller writes the page."""
 
 
-def worker_input(config: pytest.Config) -> WorkerInput | None:
-    """Return what the controller handed this worker; ``None`` without, and on the controller."""
-    given = getattr(config, "workerinput", {}).get(_KEY)
-    return None if given is None else convert(given, WorkerInput)
+def hand_over(channel: dict[str, Any], given: Struct) -> None:
+    """Put a value into ``workerinput`` or ``workeroutput``."""
+    channel[_KEY] = to_builtins(given)
+
+
+def handed_over(holder: object, channel: str, kind: type[T]) -> T | None:
+    """Return the value in the ``channel`` of a config or node; ``None`` without."""
+    given = getattr(holder, channel, {}).get(_KEY)
+    return None if given is None else convert(given, kind)
 
 
 def end_with_controller() -> None:
