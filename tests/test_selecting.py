@@ -15,7 +15,7 @@ def collected(suite, *arguments):
     assert result.ret == 0
     found = {}
     for line in result.outlines:
-        match = re.fullmatch(r"\S+\.yaml::test_(\w+)\[(.+)\]", line)
+        match = re.fullmatch(r"\S+\.yaml::test_(throughput|speedup)\[(.+)\]", line)
         if match:
             found.setdefault(match[1], []).append(Case.from_id(match[2]))
     return found

@@ -209,16 +209,6 @@ def test_a_folder_without_a_system_file_is_told(pytester, systems):
     )
 
 
-def test_a_folder_of_the_same_name_with_other_yaml_is_left_alone(pytester, systems):
-    for file in systems.iterdir():
-        file.write_text("planets: [mars\n", encoding="utf-8")
-    pytester.path.joinpath("bench_tests/test_own.py").write_text("def test_it(): pass\n")
-    result = pytester.runpytest_inprocess("bench_tests")
-    result.assert_outcomes(passed=1)
-    assert result.ret == 0
-    result.stdout.no_fnmatch_line("*dlperf:*")
-
-
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
 def test_they_measure_and_judge(suite, workers):
@@ -280,9 +270,6 @@ def test_pytest_benchmark_is_seen_where_a_test_uses_it(pytester, monkeypatch, ti
     result.assert_outcomes(passed=1)
     assert ("\nbenchmark: " in result.stdout.str()) is times
     assert not (pytester.path / ".benchmarks").exists()
-    (pytester.path / ".benchmarks").mkdir()
-    pytester.runpytest_subprocess().assert_outcomes(passed=1)
-    assert (pytester.path / ".benchmarks").exists()
     if times:
         pytester.runpytest_subprocess("--benchmark-autosave").assert_outcomes(passed=1)
         assert len([*(pytester.path / ".benchmarks").rglob("*.json")]) == 1

@@ -394,11 +394,11 @@ def test_what_was_cut_short_says_so_in_all_reports(suite, how, monkeypatch):
     page = (suite.path / "page.html").read_text(encoding="utf-8")
     assert "<h1>interrupted: " in page.lower()
     assert results["interrupted"] is True
-    [two, one] = results["cases"]
+    [one, two] = results["cases"]
     assert not one.get("unfinished")
     assert two["unfinished"] == ["speedup"]
     read = read_results(suite.path / "results.json")
-    assert read.cases[0].unfinished == ("speedup",)
+    assert read.cases[1].unfinished == ("speedup",)
 
 
 @pytest.mark.parametrize("width", ["60", "80"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -38,26 +38,17 @@ if TYPE_CHECKING:
     from pytest_dlperf.plugin.packaged import SystemFile
 
 
-_BENCHMARK_LINES: Final = pytest.StashKey[list[str]]()
-_HAD_STORAGE: Final = pytest.StashKey[bool]()
-"""Whether pytest-benchmark's folder was there before pytest."""
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options."""
     add_options(parser)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(
-    early_config: pytest.Config, args: list[str], parser: pytest.Parser
-) -> None:
+def pytest_load_initial_conftests(args: list[str], parser: pytest.Parser) -> None:
     """Keep pytest from taking ``--dlperf-hosts @FILE`` for arguments of its own.
 
     A misspelt option gets a line in pytest's own error, unless a ``conftest.py`` declares it.
     """
-    storage = str(getattr(early_config.known_args_namespace, "benchmark_storage", ""))
-    early_config.stash[_HAD_STORAGE] = Path(storage.removeprefix("file://")).exists()
     join_host_files(args)
     for flag, meant in misspelt_options(args):
         parser.extra_info[flag] = f"did you mean {meant}?"
@@ -72,8 +63,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker."""
-    _remove_empty_storage(config)
+    """Declare the marker; remove the empty folder that pytest-benchmark makes at each start."""
     config.addinivalue_line(
         "markers",
         "dlperf(system, framework, model, precision, batch_per_replica, global_batch, "
@@ -81,37 +71,25 @@ def pytest_configure(config: pytest.Config) -> None:
         "AXIS=VALUE): "
         "the exact values of a case, for -m \"dlperf(framework='paddle', topology='4n8g')\"",
     )
-
-
-def _remove_empty_storage(config: pytest.Config) -> None:
-    """Remove the folder that pytest-benchmark makes at each start; it makes it again to save."""
-    session = getattr(config, "_benchmarksession", None)
-    folder = getattr(getattr(session, "storage", None), "path", None)
-    if folder is not None and not config.stash.get(_HAD_STORAGE, True):
+    benchmarks = getattr(config, "_benchmarksession", None)
+    folder = getattr(getattr(benchmarks, "storage", None), "path", None)
+    if folder is not None:
         with suppress(OSError):  # it is not empty, or gone
             folder.rmdir()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_report_header(config: pytest.Config) -> Generator[None, list[object], list[object]]:
+def pytest_report_header() -> Generator[None, list[object], list[object]]:
     """Keep pytest-benchmark's line until a test that it times is collected."""
-    lines = yield
-    config.stash[_BENCHMARK_LINES] = [str(line) for line in lines if _is_of_benchmark(line)]
-    return [line for line in lines if not _is_of_benchmark(line)]
+    return [line for line in (yield) if not str(line).startswith("benchmark: ")]
 
 
-def pytest_report_collectionfinish(
-    config: pytest.Config, items: Sequence[pytest.Item]
-) -> list[str]:
+def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> Any:
     """Print that line where there is such a test."""
-    lines = config.stash.get(_BENCHMARK_LINES, [])
-    if lines and any("benchmark" in getattr(item, "fixturenames", ()) for item in items):
-        return lines
+    benchmark = config.pluginmanager.get_plugin("benchmark")
+    if benchmark and any("benchmark" in getattr(item, "fixturenames", ()) for item in items):
+        return benchmark.pytest_report_header(config)
     return []
-
-
-def _is_of_benchmark(line: object) -> bool:
-    return str(line).startswith("benchmark: ")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -231,14 +209,11 @@ def pytest_terminal_summary(
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not terminalreporter.stats:
         from pytest_dlperf.plugin.packaged import why_nothing_ran
 
-        text = why_nothing_ran(config)
-        if text is not None:
-            from pytest_dlperf.report.printing import plain
-
-            terminalreporter.write_line(plain(text), yellow=True)
+        for line in why_nothing_ran(config):
+            terminalreporter.write_line(line, yellow=True)
 
 
-# Parametrizing replaces the next three: they are declared for `pytest --fixtures`.
+# Parametrizing replaces the first three: they are declared for `pytest --fixtures`.
 
 
 @pytest.fixture

@@ -72,30 +72,18 @@ def is_named(path: Path, session: pytest.Session) -> bool:
     return session.isinitpath(path) or path in named_paths(session.config)
 
 
-def is_in_named_suite(path: Path, session: pytest.Session) -> bool:
-    """Whether a folder above was named, and stands for the system files of the project."""
-    return any(
-        is_named(folder, session) and stands_for_suite(folder, session.config)
-        for folder in path.parents
-    )
-
-
 def is_in_named_folder(file: Path, session: pytest.Session) -> bool:
     """Whether a file of tests of cases was named, or a folder that it lies in.
 
     A folder above the suite's, such as that of the project, names its other tests.
     """
+    config = session.config
+    below = (config.rootpath, *map(Path, suite_folders(config)))
     return any(
-        is_named(path, session) and not _is_above_suite(path, session.config)
+        is_named(path, session)
+        and (stands_for_suite(path, config) or not any(one.is_relative_to(path) for one in below))
         for path in (file, *file.parents)
     )
-
-
-def _is_above_suite(path: Path, config: pytest.Config) -> bool:
-    if stands_for_suite(path, config):
-        return False
-    below = (os.path.realpath(config.rootpath), *suite_folders(config))
-    return any(Path(folder).is_relative_to(os.path.realpath(path)) for folder in below)
 
 
 def selects_tests(config: pytest.Config) -> bool:
