@@ -36,7 +36,7 @@ from pytest_dlperf.launch.launchers import LocalLauncher, SshLauncher
 from pytest_dlperf.launch.plan import Node, plan_run, run_dir
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.launch.watch import RunWatch
-from pytest_dlperf.measure.whole_run import logs_of
+from pytest_dlperf.measure.run import logs_of
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.measurement import Estimator
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from trainers import CASES, TinySystem, measurer
 
 from pytest_dlperf.config.cluster import published_peak
-from pytest_dlperf.measure.whole_run import with_derived
+from pytest_dlperf.measure.run import with_derived
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import FixedRepeats, Run, RunStatus
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import convert, to_builtins
 
-from pytest_dlperf.measure.ending import last_words
+from pytest_dlperf.measure.run import last_words
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.measurement import Estimator, Measurement, Run, RunStatus
 from pytest_dlperf.model.metric import (

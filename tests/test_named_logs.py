@@ -7,8 +7,7 @@ from pytest_dlperf.config.cluster import Cluster
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.config.values import OptionText, log_source
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.measure.from_logs import LogMeasurer
-from pytest_dlperf.measure.named_logs import find_logs
+from pytest_dlperf.measure.from_logs import LogMeasurer, find_logs
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import RunStatus

@@ -27,11 +27,17 @@ from pytest_dlperf.launch.step_lines import serving_file, step_files, why_no_ste
 from pytest_dlperf.launch.watch import Progress, RunWatch, full_disk
 from pytest_dlperf.logs.tree import COMPANIONS, CONTROL_ARM
 from pytest_dlperf.measure.case_launch import MARGIN_S, CaseLaunch, LaunchChange
-from pytest_dlperf.measure.earlier_logs import now_at, set_aside
-from pytest_dlperf.measure.ending import with_ending
 from pytest_dlperf.measure.from_logs import check_estimator
 from pytest_dlperf.measure.launch_facts import launch_facts
-from pytest_dlperf.measure.whole_run import has_number, logs_of, metrics_of_runs, with_derived
+from pytest_dlperf.measure.run import (
+    has_number,
+    logs_of,
+    metrics_of_runs,
+    now_at,
+    set_aside,
+    with_derived,
+    with_ending,
+)
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import (
     BrokenError,
@@ -56,38 +62,29 @@ LIKELY_RUNS: Final = 5
 
 
 class RunProgress(NamedTuple):
-    """The progress of one run of a case.
+    """The progress of one run."""
 
-    It is run number ``run`` of ``runs``, or of ``runs`` at most where ``may_be_fewer``. ``arm`` is
-    what is run where two softwares are interleaved.
-    """
-
-    case: Case
-    run: int
-    runs: int
-    may_be_fewer: bool
-    arm: str | None
+    run: str
+    """Which run of which case."""
     unit: str
     progress: Progress
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchMeasurer:
-    """Measures cases by training: launches each repeat and reads the log while it grows.
-
-    It launches as many runs of a case as ``repeats`` says, which has to name a largest number.
-    ``settings`` are what the user set for systems, the strongest first. Logs go below
-    ``session_dir``. ``say`` tells the user what a run waits for, ``show`` how far it has come.
-    """
+    """Measures cases by training: launches each repeat and reads the log while it grows."""
 
     fleet: Fleet
     systems: Mapping[str, System]
     cluster: Cluster
     _: KW_ONLY
     settings: Sequence[Sequence[Setting]]
+    """What the user set for systems, the strongest first."""
     session_dir: Path
+    """Logs go below it."""
     repeats: Callable[[Case], Repeats]
     say: Callable[[str], None]
+    """Tells the user what a run waits for."""
     show: Callable[[RunProgress], None]
     change: LaunchChange | None = None
     """What is launched otherwise than declared."""
@@ -106,9 +103,8 @@ class LaunchMeasurer:
             BrokenError: What it needs is here, and broken.
         """
         below = self.session_dir / COMPANIONS
-        with self._as_measurement_errors(
-            f". Judge existing logs with --dlperf-logs {case.system}=DIR"
-        ):
+        hint = f". Judge existing logs with --dlperf-logs {case.system}=DIR"
+        with self._as_measurement_errors(hint):
             folder, only = None, self.change.hosts if self.change else ()
             if companion_of is not None:
                 folder, taken_on = below / companion_of.case_id, companion_of.fingerprint
@@ -117,12 +113,10 @@ class LaunchMeasurer:
             before = below / case.id / "before"
             probes = [self._launch_of(each, folder=before) for each in needs]
             needed = (launch.needed, *(probe.needed for probe in probes))
-            limit_s = _likely_s(launch, self.repeats(case)) + sum(
-                probe.longest_s for probe in probes
-            )
+            limit_s = self._likely_s(launch) + sum(probe.longest_s for probe in probes)
             with self.fleet.leased(case, *needed, limit_s=limit_s, only=only or None) as leases:
                 for probe in probes:
-                    run = self._repeated(probe, leases, 1, 1)
+                    run = self._repeated(probe, leases, 1, "1 of 1")
                     if run.status is not RunStatus.OK:
                         reason = f": {run.reason}" if run.reason else ""
                         raise NotStartedError(
@@ -197,8 +191,7 @@ class LaunchMeasurer:
         """Show what a queue would be asked for; without one, nothing."""
         with self._as_measurement_errors():
             launch = self._launch_of(case, look=False)
-            limit_s = _likely_s(launch, self.repeats(case))
-            return self.fleet.dry_run_text(case, launch.needed, limit_s)
+            return self.fleet.dry_run_text(case, launch.needed, self._likely_s(launch))
 
     def _launch_of(
         self,
@@ -262,17 +255,14 @@ class LaunchMeasurer:
 
     def _runs(self, launch: CaseLaunch, leases: Sequence[Lease]) -> list[Run]:
         repeats = self.repeats(launch.case)
-        most, may_be_fewer = repeats.at_most, repeats.may_be_fewer
+        most = f"at most {repeats.at_most}" if repeats.may_be_fewer else f"{repeats.at_most}"
         runs: list[Run] = []
-        for number in range(1, most + 1):
-            run = self._repeated(
-                launch, leases, number, most, may_be_fewer=may_be_fewer, pauses=bool(runs)
-            )
+        for number in range(1, repeats.at_most + 1):
+            run = self._repeated(launch, leases, number, f"{number} of {most}", pauses=bool(runs))
             runs.append(run)
             # The verdict of the case; further runs would not change it.
-            if run.status is not RunStatus.OK or not has_number(launch.system, run):
-                break
-            if repeats.is_enough(runs):
+            is_broken = run.status is not RunStatus.OK or not has_number(launch.system, run)
+            if is_broken or repeats.is_enough(runs):
                 break
         return runs
 
@@ -284,28 +274,27 @@ class LaunchMeasurer:
         sides = ((candidate, "what is tested", runs[0]), (control, "accepted software", runs[1]))
         for number in range(1, pairs + 1):
             for launch, arm, mine in sides if number % 2 else reversed(sides):
-                run = self._repeated(launch, leases, number, pairs, arm=arm, pauses=any(runs))
+                which = f"{number} of {pairs} of {arm}"
+                run = self._repeated(launch, leases, number, which, pauses=any(runs))
                 mine.append(run)
                 if run.status is not RunStatus.OK:
                     return runs
         return runs
 
-    def _repeated(  # noqa: PLR0913 - what is shown of a run, by name
+    def _repeated(
         self,
         launch: CaseLaunch,
         leases: Sequence[Lease],
         number: int,
-        runs: int,
+        which: str,
         *,
-        may_be_fewer: bool = False,
-        arm: str | None = None,
         pauses: bool = False,
     ) -> Run:
         """Run once, after the pause between two runs; again if it failed and the system says so."""
 
         def show(progress: Progress) -> None:
-            case, unit = launch.case, launch.system.unit
-            self.show(RunProgress(case, number, runs, may_be_fewer, arm, unit, progress))
+            run = f"{launch.case.id}  run {which}"
+            self.show(RunProgress(run, launch.system.unit, progress))
 
         attempts: list[Run] = []
         while True:
@@ -378,8 +367,8 @@ class LaunchMeasurer:
         read = with_derived(read, system, case, self.cluster, outcome, device=device)
         return with_ending(read, outcome, logs)
 
-
-def _likely_s(launch: CaseLaunch, repeats: Repeats) -> float:
-    """Say for how long a case needs its hosts, unless it takes more runs than most do."""
-    runs = repeats.at_most
-    return launch.longest_s * (min(runs, LIKELY_RUNS) if repeats.may_be_fewer else runs)
+    def _likely_s(self, launch: CaseLaunch) -> float:
+        """Say for how long a case needs its hosts, unless it takes more runs than most do."""
+        repeats = self.repeats(launch.case)
+        runs = repeats.at_most
+        return launch.longest_s * (min(runs, LIKELY_RUNS) if repeats.may_be_fewer else runs)

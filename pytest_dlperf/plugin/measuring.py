@@ -69,7 +69,7 @@ class Measuring:
 
     def read_logs(self) -> None:
         """Measure from the logs that the user named."""
-        from pytest_dlperf.measure.named_logs import find_logs
+        from pytest_dlperf.measure.from_logs import find_logs
 
         self.index = find_logs(self.suite.settings.log_sources, self.suite.systems)
 

@@ -18,12 +18,7 @@ _CLEAR: Final = "\033[K"
 def progress_line(progress: RunProgress) -> str:
     """Describe a run: case, which of its repeats, how many steps, how fast, how long to go."""
     now = progress.progress
-    at_most = "at most " if progress.may_be_fewer else ""
-    arm = f" of {progress.arm}" if progress.arm else ""
-    parts = [
-        f"{progress.case.id}  run {progress.run} of {at_most}{progress.runs}{arm}",
-        *([f"step {now.step} of {now.steps}"] if now.steps else []),
-    ]
+    parts = [progress.run, *([f"step {now.step} of {now.steps}"] if now.steps else [])]
     if now.throughput is not None:
         parts.append(f"{numbers.quantity(now.throughput, progress.unit)}")
     if now.left_s is not None and now.step < now.steps:

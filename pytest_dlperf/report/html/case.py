@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from pytest_dlperf.history.series import CaseHistory
-from pytest_dlperf.measure.ending import last_lines, last_words
+from pytest_dlperf.measure.run import last_lines, last_words
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.judgement import Verdict
