@@ -48,7 +48,7 @@ def write_log(folder, name="bert_b64_fp32_1.log", throughput=113.0):
          "--dlperf-metric peak_memry: *loss, peak_memory, *did you mean 'peak_memory'*"),
         (["--dlperf-metric", "throughput_per_device"],
          "--dlperf-metric throughput_per_device: *'metrics'*loss, peak_memory*"),
-        (["--dlperf-launcher=kubernets", "--dlperf-logs", f"{CASE}=logs/slurm-1.out"],
+        (["--dlperf-launcher=kubernets"],
          "--dlperf-launcher: unknown launcher 'kubernets'; *did you mean 'kubernetes'?"),
         (["-o", "dlperf_hosts=a,,b"], "ini key dlperf_hosts: '' names no host*"),
     ],
@@ -251,7 +251,7 @@ def test_a_suite_without_system_files_says_where_it_looked(suite):
     result = suite.run("--dlperf-systems", "empty")
 
     assert result.ret != 0
-    result.stdout.fnmatch_lines(["*has no cases: there is no system file*empty*"])
+    result.stdout.fnmatch_lines(["*there is no system file*empty*"])
     result.stdout.no_fnmatch_line("*Traceback*")
 
 

@@ -10,7 +10,7 @@ from sessions import in_background
 from trainers import CASES, TinySystem
 
 from pytest_dlperf.history.store import History
-from pytest_dlperf.plugin.workers import SessionStart
+from pytest_dlperf.plugin.workers import WorkerInput
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
@@ -97,8 +97,8 @@ def test_nights_with_equal_numbers_are_told_apart_by_their_logs(suite, monkeypat
     levels = [1520] * 25 + [1590] * 5
     starts = [days_ago(number) for number in reversed(range(30))]
     for started, level in zip(starts, levels, strict=True):
-        at = SessionStart(f"night of {started}", started)
-        monkeypatch.setattr(SessionStart, "now", lambda at=at: at)
+        new = WorkerInput(session=f"night of {started}", started=started)
+        monkeypatch.setattr(WorkerInput, "of_new_session", lambda new=new: new)
         arguments = nights.usual(started, runs=3, printed=f"max allocated: {level} MB\n")
         _, results = suite.judge(*arguments, "--dlperf-create-baselines", cluster="local")
     (case,) = results["cases"]

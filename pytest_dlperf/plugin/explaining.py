@@ -24,7 +24,7 @@ from pytest_dlperf.model.errors import DlperfError
 from pytest_dlperf.model.judgement import Explanation, Judgement, Verdict
 from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.plugin.suite import Suite
-from pytest_dlperf.plugin.workers import SessionStart
+from pytest_dlperf.plugin.workers import WorkerInput
 
 _BUSY_S: Final = 0.5
 """Seconds to wait for a history that another process has locked."""
@@ -34,9 +34,9 @@ _BUSY_S: Final = 0.5
 class Explainer:
     """Explains what tests judge."""
 
-    def __init__(self, suite: Suite, session_start: SessionStart) -> None:
+    def __init__(self, suite: Suite, session: WorkerInput) -> None:
         self._suite = suite
-        self._start = session_start
+        self._session = session
         self.fault: str | None = None
         """Why the history cannot be read; it is not tried again."""
 
@@ -49,8 +49,8 @@ class Explainer:
         if not settings.log_sources:
             commit, checkout = checkout_here(settings.systems_directories[0])
         return CurrentSession(
-            session=self._start.session,
-            started=self._start.at,
+            session=self._session.session,
+            started=self._session.started,
             commit=commit,
             checkout=checkout,
             ci_run=ci_run_page(),

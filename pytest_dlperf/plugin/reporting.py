@@ -29,7 +29,7 @@ from pytest_dlperf.plugin.named import selects_tests
 from pytest_dlperf.plugin.notices import Notices, faults_of
 from pytest_dlperf.plugin.records import SessionRecords, excused, failed, judged
 from pytest_dlperf.plugin.suite import Suite
-from pytest_dlperf.plugin.workers import SessionStart, WorkerOutput, hand_over, handed_over
+from pytest_dlperf.plugin.workers import WorkerInput, WorkerOutput, hand_over, handed_over
 from pytest_dlperf.report.columns import decisive
 from pytest_dlperf.report.failure import FailureText, fact_lines, failure_message, why_facts
 from pytest_dlperf.report.junit import junit_properties
@@ -60,7 +60,7 @@ class Reporting:
         self,
         config: pytest.Config,
         suite: Suite,
-        session_start: SessionStart,
+        session: WorkerInput,
         ignored_logs: Sequence[IgnoredLog],
         live: LiveReport | None,
     ) -> None:
@@ -69,8 +69,8 @@ class Reporting:
         self._settings = suite.settings
         self._ignored_logs = ignored_logs
         self._live = live
-        self._start = session_start
-        self._explainer = Explainer(suite, session_start)
+        self._started = session.started
+        self._explainer = Explainer(suite, session)
         self._is_worker = hasattr(config, "workerinput")
         self._is_interrupted = False
         self._current: tuple[pytest.TestReport, CaseResult, str] | None = None
@@ -146,28 +146,27 @@ class Reporting:
 
     def _excused(self, result: CaseResult, report: pytest.TestReport) -> CaseResult:
         """Excuse failures that were announced: by ``xfail``, or in the cluster's file."""
-        strict, day = self._settings.strict, date.fromisoformat(self._start.at[:10])
-        announced = getattr(report, "wasxfail", None)
+        strict, announced = self._settings.strict, getattr(report, "wasxfail", None)
         if announced is not None:  # strict mode takes no announcements of tests
             return result if strict else excused(result, lambda _: announced, strict=False)
         if not report.failed:
             return result
-        expects = self._suite.cluster.expect
+        day, expects = date.fromisoformat(self._started[:10]), self._suite.cluster.expect
 
         def why_expected(judgement: Judgement) -> str | None:
             whys = (one.why(result.case.id, judgement, day) for one in expects)
             return next(filter(None, whys), None)
 
         result = excused(result, why_expected, strict=strict)
-        whys = [judgement.expected for judgement in result.judgements.values()]
-        if any(whys) and not any(j.status.fails(strict=strict) for j in result.judgements.values()):
-            report.outcome = "skipped"
-            report.wasxfail = "; ".join(filter(None, whys))
+        judgements = result.judgements.values()
+        whys = [judgement.expected for judgement in judgements if judgement.expected]
+        if whys and not any(judgement.status.fails(strict=strict) for judgement in judgements):
+            report.outcome, report.wasxfail = "skipped", "; ".join(whys)
         return result
 
     def _failure(self, known: CaseResult, metric: str, failure: BaseException | str) -> str:
         """Write the message of a failed test: of its verdict, or of its own failure."""
-        now = self._start.at
+        now = self._started
         if isinstance(failure, VerdictError):
             explanation = known.explanations.get(failure.result.judgement.metric.name)
             return failure_message(failure.result, explanation, now)

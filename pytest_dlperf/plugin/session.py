@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_dlperf.config.options import Settings, is_any_given
 from pytest_dlperf.history.schema import fault_of
@@ -37,7 +38,6 @@ from pytest_dlperf.plugin.named import (
 )
 from pytest_dlperf.plugin.suite import load_suite
 from pytest_dlperf.plugin.workers import (
-    SessionStart,
     WorkerInput,
     end_with_controller,
     hand_over,
@@ -100,13 +100,13 @@ class DlperfSession:
         self._config = config
         self._is_worker = hasattr(config, "workerinput")
         self._settings: Settings
-        self._start = SessionStart.now()
+        given = handed_over(config, "workerinput", WorkerInput)
+        self._given = given or WorkerInput.of_new_session()
         self._is_announced = False
         self._session_folder: SessionFolder | None = None
         """The folder that the user named for the logs."""
         self._temporary: TemporaryDirectory[str] | None = None
-        self._shared_folder: Path | None = None
-        """Where workers share measurements: the controller's temporary folder."""
+        """Where workers share measurements."""
         self._parameters: Parameters | None = None
         self._deselected: list[pytest.Item] = []
         """Deselected tests, until one is known to be selected."""
@@ -125,13 +125,10 @@ class DlperfSession:
             UsageError: The user made a mistake, in settings or the suite.
         """
         config, hook, option = self._config, self._config.hook, self._config.option
-        given = handed_over(config, "workerinput", WorkerInput)
-        if given is not None and given.mistake is not None:
+        given, settings = self._given, settings_of(config)
+        if given.mistake is not None:
             raise UsageError(given.mistake)
-        settings = settings_of(config)
-        if given is not None:
-            self._shared_folder = Path(given.shared_folder)
-            self._start = given.session_start
+        if given.session_dir:
             settings = settings._replace(session_dir=Path(given.session_dir))
         self._settings = settings
         if not (is_any_given(config) or may_have_suite(config)):
@@ -148,7 +145,8 @@ class DlperfSession:
             from pytest_dlperf.plugin.measuring import Measuring
             from pytest_dlperf.plugin.reporting import Reporting
 
-            measuring, live = Measuring(suite, self._shared_folder), None
+            shared = Path(given.shared_folder) if given.shared_folder else None
+            measuring, live = Measuring(suite, shared), None
             if settings.log_sources:
                 self._check_history()
                 measuring.read_logs()
@@ -158,7 +156,7 @@ class DlperfSession:
                 measuring.launch(config, live)
             config.stash[MEASURING] = measuring
             ignored_logs = measuring.index.ignored if measuring.index else []
-            reporting = Reporting(config, suite, self._start, ignored_logs, live)
+            reporting = Reporting(config, suite, given, ignored_logs, live)
             config.pluginmanager.register(reporting, "dlperf-reporting")
         config.stash[SUITE] = suite
 
@@ -323,11 +321,11 @@ class DlperfSession:
             self._temporary = TemporaryDirectory(
                 prefix="pytest-dlperf-workers-", ignore_cleanup_errors=True
             )
-        given = WorkerInput(
-            self._start,
-            str(self._settings.session_dir),
-            self._temporary.name,
-            str(self.mistake) if self.mistake is not None else None,
+        given = replace(
+            self._given,
+            session_dir=str(self._settings.session_dir),
+            shared_folder=self._temporary.name,
+            mistake=str(self.mistake) if self.mistake is not None else None,
         )
         hand_over(node.workerinput, given)
 

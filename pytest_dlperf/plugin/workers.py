@@ -24,30 +24,25 @@ _KEY: Final = "dlperf"
 
 
 @final
-class SessionStart(Struct, frozen=True):
-    """A session's unique id, and when it began."""
+class WorkerInput(Struct, frozen=True, kw_only=True):
+    """What a session is, which its controller decides for its workers."""
 
     session: str
-    at: str
-    """ISO 8601 with its zone."""
+    """An id that no other session has."""
+    started: str
+    """When it began: ISO 8601 with its zone."""
+    session_dir: str = ""
+    """Where its logs go."""
+    shared_folder: str | None = None
+    """Where workers share measurements."""
+    mistake: str | None = None
+    """Why the controller could not start."""
 
     @classmethod
-    def now(cls) -> SessionStart:
+    def of_new_session(cls) -> WorkerInput:
         """Start a session with a new id."""
-        at = datetime.now().astimezone().isoformat(timespec="milliseconds")
-        return cls(os.urandom(16).hex(), at)
-
-
-@final
-class WorkerInput(Struct, frozen=True):
-    """What the controller decides for its workers."""
-
-    session_start: SessionStart
-    session_dir: str
-    shared_folder: str
-    """Where workers share measurements."""
-    mistake: str | None
-    """Why the controller could not start."""
+        started = datetime.now().astimezone().isoformat(timespec="milliseconds")
+        return cls(session=os.urandom(16).hex(), started=started)
 
 
 @final
