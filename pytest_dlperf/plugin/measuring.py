@@ -90,7 +90,9 @@ class Measuring:
             *chain(*hook.pytest_dlperf_allocators(config=config, cluster=cluster)),
         ]
         of_systems = (own_settings(it.launch) for it in suite.systems.values() if it.launch)
-        every = chain(settings.launch_settings, cluster.settings, cluster.control_settings, *of_systems)
+        every = chain(
+            settings.launch_settings, cluster.settings, cluster.control_settings, *of_systems
+        )
         known = {option for engine in engines for option in engine.takes}
         if problems := list(unknown_engine_options(every, known)):
             raise UsageError("\n".join(map(str, problems)))
