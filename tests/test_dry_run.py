@@ -156,7 +156,7 @@ def test_with_hosts_a_case_is_measured_before_its_other_metrics_are_asked_for(
         *(
             f"test_metric[{case}-{topology}-{metric}]"
             for topology in ("2n1g", "1n1g", "1n2g")
-            for metric in ("loss", "peak_memory")
+            for metric in ("peak_memory", "loss")
         ),
         *(f"test_speedup[{case}-{topology}]" for topology in ("2n1g", "1n2g")),
     ]
@@ -205,6 +205,6 @@ def test_an_option_that_no_engine_takes_is_told_with_the_nearest(suite):
     result.stderr.fnmatch_lines(
         [
             "*--dlperf-set *.pbs.queu: *'pbs.queu'*did you mean 'pbs.queue'*: pbs.queue, slurm*",
-            "*.yaml:*: $.launch.engines.pbs.quue: *'pbs.quue'*did you mean 'pbs.queue'*",
+            "*$.launch.pbs: *'pbs.quue'*did you mean 'pbs.queue'*",
         ]
     )
