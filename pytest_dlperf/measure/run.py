@@ -21,8 +21,7 @@ from pytest_dlperf.launch.record import FirstStep, LaunchOutcome, Stop
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.lines import LogFile, readable
 from pytest_dlperf.logs.reading import LogReading
-from pytest_dlperf.logs.run_logs import RunLogs
-from pytest_dlperf.logs.run_numbers import RunNumbers
+from pytest_dlperf.logs.run import RunLogs, RunNumbers
 from pytest_dlperf.model.builtin import BUILTIN, WholeRun
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, with_members
