@@ -17,6 +17,7 @@ from statistics import NormalDist, mean
 from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 from noise_models import LEVEL, Noise
 
 from pytest_dlperf.culprit.search import Levels, Search, Seen, levels_of, worse_by
@@ -47,17 +48,20 @@ class Condition(NamedTuple):
     at_fault: tuple[int, ...] = (1,)
     strays: float = 0.0
     broken: float = 0.0
-    sittings: float = 0.0
-    """Deviation between the levels of sittings of 6 or 12 runs, in CV."""
     is_measured: bool = False
     """Whether levels and noise come from 3 to 20 runs of each end."""
+    sittings: float = 0.0
+    """Deviation between the levels of sittings, each of which measures both ends anew, in CV."""
 
 
 CONDITIONS: Final = {
     "known": Condition("levels and noise known", (16, 64, 256, 1024), right=0.95),
     "measured": Condition("levels and noise measured at both ends", right=0.95, is_measured=True),
     "sittings": Condition(
-        "sittings of 6 or 12 runs whose levels differ by 1 CV", right=0.90, sittings=1.0
+        "sittings of 6 or 12 runs whose levels differ by 1 CV",
+        right=0.90,
+        is_measured=True,
+        sittings=1.0,
     ),
     "strays": Condition("every tenth run 20 to 75 % slow", right=0.95, strays=0.1),
     "broken": Condition("5 % of the commits do not build", right=0.95, broken=0.05),
@@ -99,17 +103,15 @@ class World:
         runs = self.noise.runs(level, self.better.sign, self.choose)
         return next(value for value in runs if value > 0)
 
-    def known(self) -> Levels | None:
+    def known(self, sitting: int) -> Levels | None:
         """Return what is known of both ends; ``None`` if they do not differ."""
         if not self.condition.is_measured:
-            return Levels(
-                good=LEVEL, bad=LEVEL, loss=self.loss, noise=CV, spread=CV * self.condition.sittings
-            )
+            return Levels(good=LEVEL, bad=LEVEL, loss=self.loss, noise=CV)
         good: list[float] = []
         bad: list[float] = []
         for _ in range(20):
-            good.append(self.value(0, 0))
-            bad.append(self.value(self.size, 0))
+            good.append(self.value(0, sitting))
+            bad.append(self.value(self.size, sitting))
             if len(good) < 3:  # noqa: PLR2004
                 continue
             levels = levels_of(good, bad, self.better)
@@ -129,22 +131,22 @@ class Played(NamedTuple):
 def play(condition: Condition, size: int, loss: float, number: int) -> Played:
     """Search until there is an answer."""
     world = World(condition, size, loss, number)
-    levels = world.known()
+    levels = world.known(0)
     if levels is None:
         return Played(None, 0, 0.0)
     seen: list[Seen] = []
     runs = 0
     search = Search(size, levels)
-    while runs < MAX_RUNS:
-        sitting = runs // world.per_sitting
-        setting = search.next_setting(sitting)
-        if setting is None:
-            break
+    while runs < MAX_RUNS and (setting := search.next_setting()) is not None:
         if setting in world.broken:
-            seen.append(Seen(setting, sitting, None))
+            seen.append(Seen(setting, None))
         else:
+            sitting, is_over = divmod(runs, world.per_sitting)
+            if sitting and not is_over:
+                levels = world.known(sitting) or levels
+                levels = replace(levels, noise=math.hypot(levels.noise, levels.level_error))
             worse = worse_by(world.value(setting, sitting), levels.good, world.better)
-            seen.append(Seen(setting, sitting, worse))
+            seen.append(Seen(setting, worse))
             runs += 1
         search = Search(size, levels, seen)
     found = search.found()

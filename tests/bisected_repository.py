@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,21 +19,14 @@ from pytest_dlperf.culprit import trial
 CASE: Final = "own-net-fp32-b4-1n1g"
 STEP_S: Final = 0.03
 SLOW_S: Final = 0.06
-"""What a slow commit, argument, package or variable adds: no busy machine hides it."""
+"""What a slow commit, argument or variable adds: no busy machine hides it."""
 
 TRAINER: Final = """\
 import os, random, sys, time
-from importlib import import_module
 from pytest_dlperf.trainers.steps import StepLog
 STEP_S = {seconds}
 NOISE = float(os.environ.get("NOISE", "0.01"))
 STEP_S += float(os.environ.get("SLOW_S", "0")) + {slow} * ("--slow" in sys.argv)
-sys.path.append("lib")
-for name in ("tokenizers", "slowlib"):  # some versions are slow
-    try:
-        STEP_S += getattr(import_module(name), "SECONDS", 0)
-    except ImportError:
-        pass
 run_s = STEP_S * random.SystemRandom().gauss(1, NOISE)
 log = StepLog(batch_per_device=4, precision="fp32", world_size=1, nodes=1, devices_per_node=1)
 for _ in range(int(sys.argv[1])):
@@ -60,21 +52,6 @@ cases:
 """
 
 PEOPLE: Final = ("Ana Diaz", "Ben Okafor", "Chen Wei")
-
-
-def wheel(folder: Path, version: str, seconds: float) -> Path:
-    """Write a wheel of a package that makes steps so much longer."""
-    package, information = "tokenizers", f"tokenizers-{version}"
-    file = folder / f"{information}-py3-none-any.whl"
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(f"{package}.py", f"SECONDS = {seconds}\n")
-        for name, text in {
-            "METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n",
-            "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-            "RECORD": "",
-        }.items():
-            archive.writestr(f"{information}.dist-info/{name}", text)
-    return file
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 from results_makers import THROUGHPUT
 
+from pytest_dlperf.culprit import journal
 from pytest_dlperf.culprit.bisection import Bisection, Budget, NotFoundError, Question
 from pytest_dlperf.culprit.candidates import Candidate
 from pytest_dlperf.culprit.checkouts import BuildError
@@ -68,12 +69,12 @@ def question(row=None, *, kind="commit"):
 
 
 @contextmanager
-def searching(folder, trials, *, asked=None, runs=None, tell=lambda _: None):
-    journal = Journal(folder / "search")
+def searching(folder, trials, *, asked=None, runs=None, tell=lambda *_: None):
+    kept = Journal(folder / "search")
     try:
-        yield Bisection(asked or question(), journal, trials, Budget(runs=runs), tell=tell)
+        yield Bisection(asked or question(), kept, trials, Budget(runs=runs), tell=tell)
     finally:
-        journal.release()
+        kept.release()
 
 
 def answered(folder, trials, **how):
@@ -88,8 +89,8 @@ def names(answer):
 def test_the_same_search_goes_on_from_its_journal(tmp_path):
     trials = Drawn(slow_from(5))
 
-    def tell(progress):
-        if progress.runs_left is not None:
+    def tell(_, left):
+        if left is not None:
             raise AbortedError("the machine went down")
 
     with searching(tmp_path, trials, tell=tell) as search, pytest.raises(AbortedError):
@@ -98,9 +99,20 @@ def test_the_same_search_goes_on_from_its_journal(tmp_path):
     assert begun > 6, "both ends, and a run between"
     answer = answered(tmp_path, trials)
     assert names(answer) == ["c5"]
-    assert answer.runs == len(trials.settings) > begun
+    assert len(answer.runs) == len(trials.settings) > begun
     assert names(answered(tmp_path, trials)) == ["c5"]
-    assert answer.runs == len(trials.settings), "the answer is there without a run"
+    assert len(answer.runs) == len(trials.settings), "the answer is there without a run"
+
+
+def test_after_a_pause_both_ends_are_measured_anew(tmp_path, monkeypatch):
+    answered(tmp_path, Drawn(slow_from(5)), runs=9)
+    monkeypatch.setattr(journal, "_SITTING_S", -1.0)
+    trials = Drawn(lambda setting: 0.9 * slow_from(5)(setting))
+    assert names(answered(tmp_path, trials)) == ["c5"]
+    assert trials.settings[:6] == [8, 0] * 3
+    begun = len(trials.settings)
+    assert names(answered(tmp_path, trials)) == ["c5"]
+    assert len(trials.settings) == begun, "a search that is over has its answer"
 
 
 @pytest.mark.parametrize("kind", ["commit", "difference"])
@@ -123,14 +135,14 @@ def test_a_budget_that_is_too_small_is_told(tmp_path):
         answered(tmp_path, trials, runs=4)
     answer = answered(tmp_path, trials, runs=3)
     assert answer.found is None
-    assert (answer.runs, answer.runs_now, answer.is_out_of_budget) == (7, 3, True)
+    assert (len(answer.runs), answer.runs_now, answer.is_out_of_budget) == (7, 3, True)
     headline, suspects, *_ = text_lines(answer)
     assert "undecided: the budget is spent after 7 runs" in headline
     assert re.match(r"  suspects: c\d \(\d+ %\), ", suspects)
     # Each start may spend as many again.
     answer = answered(tmp_path, trials, runs=9)
     assert names(answer) == ["c5"]
-    assert any(line.endswith(f"({answer.runs - 7} now)") for line in text_lines(answer))
+    assert any(line.endswith(f"({len(answer.runs) - 7} now)") for line in text_lines(answer))
 
 
 def test_what_fails_counts_in_the_budget(tmp_path):
@@ -151,7 +163,7 @@ def test_a_gain_is_searched_and_said_to_be_one(tmp_path):
 def test_what_cannot_be_measured_is_passed_over_but_at_the_ends(tmp_path):
     answer = answered(tmp_path, Drawn(slow_from(5)), asked=question(Names(no_build={4})))
     assert names(answer) == ["c4", "c5"]
-    assert answer.problems == {"c4": "no compiler"}
+    assert "  not measured: c4 (no compiler)" in text_lines(answer)
     # The same command builds again what did not build.
     assert names(answered(tmp_path, Drawn(slow_from(5)))) == ["c5"]
     with pytest.raises(NotFoundError, match=r"^BAD, c8, cannot be measured: failed: out of memory"):

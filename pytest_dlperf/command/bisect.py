@@ -30,12 +30,18 @@ from pytest_dlperf.culprit.bisection import (
     Bisection,
     Budget,
     NotFoundError,
-    Progress,
     Question,
 )
-from pytest_dlperf.culprit.candidates import Candidate, Packages, Row, commits_of, differences_of
+from pytest_dlperf.culprit.candidates import Candidate, Row, commits_of, differences_of
 from pytest_dlperf.culprit.checkouts import SHORT, Checkout, Workshop
-from pytest_dlperf.culprit.journal import WORK, FoundCommit, FoundEntry, Journal, note_found
+from pytest_dlperf.culprit.journal import (
+    WORK,
+    FoundCommit,
+    FoundEntry,
+    Journal,
+    Run,
+    note_found,
+)
 from pytest_dlperf.culprit.search import Levels, Search
 from pytest_dlperf.culprit.trial import AbortedError, Trials, interruptible
 from pytest_dlperf.files.ci import step_summary
@@ -152,7 +158,6 @@ def _row(
         candidates,
         good=good,
         workshop=workshop,
-        packages=Packages(bisected.python, Path(options.work) / "packages"),
         suite_cluster=bisected.suite.cluster.directory if options.range else None,
     )
 
@@ -179,20 +184,18 @@ def _among_differences(options: Namespace, bisected: BisectedCase, style: Style)
     numbers = [f"{quantity(it.median, unit)} on {it.started[day]}" for it in (good, bad)]
     style.show([f"{case.id}, {bisected.metric.name}: {', '.join(numbers)}; what differs:"])
     found = differences_of(good.taken_on, bad.taken_on, bisected.checkouts, case.system)
-    row = _row(options, bisected, found, good.started[day])
-    problems = [row.why_not(one) for one in found]
-    for one, why_not in zip(found, problems, strict=True):
+    for one in found:
         title = f" {one.commit.title}" if one.commit is not None else ""
-        style.show([f"  {one.words}{title}" + (f"; not settable: {why_not}" if why_not else "")])
+        style.show([f"  {one.words}{title}{f'; not settable: {one.why_not}' * bool(one.why_not)}"])
     if not found:
         raise NotFoundError(
             f"{case.id}: nothing recorded differs; look at hosts, data and the session itself"
         )
-    settable = [one for one, why_not in zip(found, problems, strict=True) if not why_not]
+    settable = [one for one in found if not one.why_not]
     if not settable:
         raise NotFoundError(f"{case.id}: nothing that differs can be put back; look at it first")
-    row = _row(options, bisected, settable, row.good)
-    not_tried = tuple(one.words for one in found if one not in settable)
+    row = _row(options, bisected, settable, good.started[day])
+    not_tried = tuple(one.words for one in found if one.why_not)
     hosts = bad.taken_on.hosts
     return _question(bisected, row, "difference", red=bad, hosts=hosts, not_tried=not_tried)
 
@@ -204,7 +207,6 @@ def _question(bisected: BisectedCase, row: Row, kind: str, **known: Any) -> Ques
         row=row,
         kind=kind,
         sessions=bisected.sessions,
-        spread=bisected.spread,
         **known,
     )
 
@@ -261,14 +263,14 @@ def _answer(options: Namespace, bisected: BisectedCase, question: Question, styl
             journal,
             Trials(folder / "runs", question.case_id, bisected.arguments),
             Budget(runs=options.runs, seconds=options.minutes and 60 * options.minutes),
-            tell=lambda progress: _show(progress, question, style),
+            tell=lambda runs, left: _show(question, runs, left, style),
         ).answer()
     finally:
         journal.release()
 
 
-def _show(progress: Progress, question: Question, style: Style) -> None:
-    style.show([words.progress_line(progress, question, now=datetime.now().astimezone())])
+def _show(question: Question, runs: Sequence[Run], left: float | None, style: Style) -> None:
+    style.show([words.progress_line(question, runs, left, now=datetime.now().astimezone())])
     sys.stdout.flush()  # a CI's log is read along
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
 from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +12,9 @@ from msgspec.structs import replace
 
 from pytest_dlperf.command.project import SUITE_FOLDER, read_project
 from pytest_dlperf.command.shell import chosen
-from pytest_dlperf.config.settings import Setting, strongest
 from pytest_dlperf.culprit.bisection import KnownSession, NotFoundError
-from pytest_dlperf.history.case_history import history_of
 from pytest_dlperf.history.queries import (
     judged_sessions,
-    machines_of,
     origin_of,
     points_of,
 )
@@ -46,8 +41,6 @@ class BisectedCase(Struct, frozen=True, kw_only=True):
     metric: Metric
     arguments: tuple[str, ...]
     """Of pytest, as in the user's own sessions."""
-    spread: float | None = None
-    """How much sessions differ beyond their runs, by the history."""
     sessions: tuple[tuple[float, ...], ...] = ()
     """Runs of sessions."""
 
@@ -60,21 +53,12 @@ class BisectedCase(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def python(self) -> str:
-        """The trainer's Python, if settings name one; else this one."""
-        python = strongest(self.case.system, self._sources).get(("python", ""))
-        return sys.executable if python is None else python.text
-
-    @property
     def checkouts(self) -> dict[str, str]:
         """The folders that its trainer runs from, by the names that fingerprints know them by."""
-        found = checkouts_of(self.suite.systems[self.case.system], self.case, self._sources)
+        # What sets the variables of its launch, the strongest first.
+        sources = self.suite.settings.launch_settings, self.suite.cluster.settings
+        found = checkouts_of(self.suite.systems[self.case.system], self.case, sources)
         return {**found, SUITE: str(self.suite.settings.systems_directories[0])}
-
-    @property
-    def _sources(self) -> tuple[Sequence[Setting], ...]:
-        """What sets the variables of its launch, the strongest first."""
-        return self.suite.settings.launch_settings, self.suite.cluster.settings
 
     def good_and_bad(self) -> tuple[KnownSession, KnownSession]:
         """Find the last good session, and the last one.
@@ -151,13 +135,7 @@ def bisected_case(options: Namespace) -> BisectedCase:
     with History.read_if_there(project.settings.history_file, busy_s=10) as history:
         if history is None:
             return found
-        known = history_of(history, found.series, until=math.inf, machines=machines_of(history))
-        whole = [one for one in known.points[-_SESSIONS:] if not one.broken]
+        points = points_of(history, found.series, until=math.inf)[-_SESSIONS:]
+        whole = [one for one in points if not one.broken]
         runs = [history.decoded(one.run_values, tuple[Finite, ...]) for one in whole]
-        return replace(
-            found,
-            spread=None
-            if known.session_noise_percent is None
-            else known.session_noise_percent / 100,
-            sessions=tuple(one for one in runs if len(one) > 1 and min(one) > 0),
-        )
+        return replace(found, sessions=tuple(one for one in runs if len(one) > 1 and min(one) > 0))

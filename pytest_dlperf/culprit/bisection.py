@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pytest_dlperf.culprit.candidates import Candidate, Row, check_launch
 from pytest_dlperf.culprit.checkouts import BuildError
 from pytest_dlperf.culprit.journal import Journal, Run
-from pytest_dlperf.culprit.search import Found, Levels, Search, Seen, as_part, levels_of, worse_by
+from pytest_dlperf.culprit.search import Found, Levels, Search, Seen, levels_of, worse_by
 from pytest_dlperf.culprit.trial import AbortedError, Trial, Trials
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.case import Case
@@ -38,6 +37,13 @@ class Budget(Struct, frozen=True, kw_only=True):
     runs: int | None = None
     seconds: float | None = None
 
+    def is_spent(self, runs: Sequence[Run]) -> bool:
+        """Whether these runs have used it up."""
+        seconds = sum(one.seconds for one in runs)
+        return (self.runs is not None and len(runs) >= self.runs) or (
+            self.seconds is not None and seconds >= self.seconds
+        )
+
 
 class KnownSession(Struct, frozen=True, kw_only=True):
     """A session of the history with the number, and what it was measured on."""
@@ -57,8 +63,6 @@ class Question(Struct, frozen=True, kw_only=True):
     """What the candidates are: ``commit`` or ``difference``."""
     sessions: tuple[tuple[float, ...], ...] = ()
     """Runs of earlier sessions, which show the noise."""
-    spread: float | None = None
-    """How much their levels differ, by the history; natural logarithm."""
     hosts: tuple[str, ...] = ()
     not_tried: tuple[str, ...] = ()
     """What differs as well, and cannot be put back."""
@@ -78,50 +82,30 @@ class Question(Struct, frozen=True, kw_only=True):
         return Better.LOWER if better is Better.HIGHER else Better.HIGHER
 
 
-class Progress(Struct, frozen=True, kw_only=True):
-    """How a search stands after a run."""
-
-    run: Run
-    runs: int
-    """All that were done, those of both ends included."""
-    runs_left: float | None
-    """To expect; ``None`` while the ends are measured."""
-    seconds_a_run: float
-
-
 class Answer(Struct, frozen=True, kw_only=True):
     """What a search says at its end."""
 
     question: Question
-    levels: Levels
-    found: Found | None
-    probabilities: tuple[float, ...]
-    """Of each candidate."""
-    certainty: float
-    """Of what is most probable."""
-    runs: int
+    search: Search
+    runs: tuple[Run, ...]
     runs_now: int
     """By this process; the others are from before an interruption."""
-    seconds: float
-    problems: Mapping[str, str]
-    """Why settings could not be measured, by name."""
     is_out_of_budget: bool
+
+    @property
+    def found(self) -> Found | None:
+        """The changes at fault, and what they cost; ``None`` if that is undecided."""
+        return self.search.found()
 
     @property
     def culprits(self) -> tuple[Candidate, ...]:
         """The one at fault, or neighbours that cannot be told apart."""
-        changes = () if self.found is None else self.found.changes
-        return tuple(self.question.row.candidates[one] for one in changes)
-
-    def change_percent(self, worse: float) -> float:
-        """Turn a logarithm as the search has it into a change of the number."""
-        better = self.question.direction(self.levels.good, self.levels.bad)
-        sign = -1 if better is self.question.metric.better else 1
-        return 100 * sign * as_part(worse, better)
+        found = self.found
+        return tuple(self.question.row.candidates[one] for one in found.changes) if found else ()
 
 
 class Bisection:
-    """One search; ``tell`` gets each run."""
+    """One search; ``tell`` gets all runs after each one, and how many more to expect, if known."""
 
     def __init__(
         self,
@@ -130,15 +114,16 @@ class Bisection:
         trials: Trials,
         budget: Budget,
         *,
-        tell: Callable[[Progress], None],
+        tell: Callable[[Sequence[Run], float | None], None],
     ) -> None:
         """Go on from what the journal has."""
         self._question, self._journal, self._trials = question, journal, trials
         self._budget, self._tell = budget, tell
-        self._hosts = question.hosts or journal.hosts
-        self._sitting, self._begun = journal.sitting, len(journal.runs)
-        self._levels: Levels | None = None
-        """``None`` while the ends are measured."""
+        self._begun = len(journal.runs)
+        self._sitting = journal.runs[-1].sitting if journal.runs else 0
+        self._hosts = question.hosts
+        if journal.runs and not journal.is_stale:
+            self._hosts = question.hosts or journal.runs[-1].hosts
 
     def answer(self) -> Answer:
         """Search until it is decided, or the budget is spent.
@@ -148,22 +133,19 @@ class Bisection:
             AbortedError: It cannot go on now.
             UsageError: Runs are launched otherwise than those of the bad session.
         """
-        levels = self._levels = self._measured_levels()
-        search = self._searched(levels)
-        while (setting := search.next_setting(self._sitting)) is not None and not self._is_spent():
+        search = self._search()
+        if self._journal.is_stale and (search is None or search.next_setting() is not None):
+            self._sitting += 1  # hosts may have another level
+            search = None
+        search = search or self._measured_ends()
+        while (setting := search.next_setting()) is not None and not self._is_spent():
             self._measure(setting)
-            search = self._searched(levels)
-        question, runs = self._question, self._journal.runs
+            search = self._search() or search
         return Answer(
-            question=question,
-            levels=levels,
-            found=search.found(),
-            probabilities=tuple(search.probabilities),
-            certainty=search.best()[1],
-            runs=len(runs),
+            question=self._question,
+            search=search,
+            runs=tuple(self._journal.runs),
             runs_now=len(self._now),
-            seconds=sum(one.seconds for one in runs),
-            problems={question.row.name(run.setting): run.problem for run in runs if run.problem},
             is_out_of_budget=setting is not None,
         )
 
@@ -173,106 +155,101 @@ class Bisection:
         return self._journal.runs[self._begun :]
 
     def _is_spent(self) -> bool:
-        runs, limit = self._now, self._budget
-        return (limit.runs is not None and len(runs) >= limit.runs) or (
-            limit.seconds is not None and sum(one.seconds for one in runs) >= limit.seconds
-        )
+        return self._budget.is_spent(self._now)
 
-    def _searched(self, levels: Levels) -> Search:
-        """Replay the search. What failed before is tried again: it may build by now."""
+    def _search(self) -> Search | None:
+        """Replay the runs; ``None`` before both ends are known to differ in this sitting.
+
+        Each run is held against the good end of its own sitting. What failed before is tried again:
+        it may build by now.
+        """
+        levels = self._levels(self._sitting)
+        if levels is None or not levels.is_loss:
+            return None
         better = self._question.direction(levels.good, levels.bad)
-        seen = [
-            Seen(one.setting, one.sitting, one.value and worse_by(one.value, levels.good, better))
-            for number, one in enumerate(self._journal.runs)
-            if not one.is_end and (one.value is not None or number >= self._begun)
-        ]
+        seen = []
+        for number, run in enumerate(self._journal.runs):
+            of_its_own = self._levels(run.sitting)
+            if run.is_end or of_its_own is None:
+                continue
+            if run.value is not None:
+                seen.append(Seen(run.setting, worse_by(run.value, of_its_own.good, better)))
+            elif number >= self._begun:
+                seen.append(Seen(run.setting, None))
         return Search(self._question.last, levels, seen)
 
     # ------------------------------------------------------------------------- a run
 
     def _measure(self, setting: int) -> None:
         """Measure a setting; that it does not run is believed where the good end does."""
-        run = self._run(setting)
-        if run.problem is None:
-            return
-        is_end = setting in (0, self._question.last)
-        if not is_end and run.is_built:
-            setting, is_end = 0, True
-            run = self._run(0)
-        if run.problem is not None and is_end:
-            text = f"{self._question.row.name(setting)} cannot be measured, and could be before"
+        row, last = self._question.row, self._question.last
+        run, is_built = self._run(setting)
+        if run.problem is not None and is_built and setting not in (0, last):
+            setting = 0
+            run, _ = self._run(0)
+        if run.problem is not None and setting in (0, last):
+            text = f"{row.name(setting)} cannot be measured, and could be before"
             raise AbortedError(f"{text}: {run.problem}")
 
-    def _run(self, setting: int) -> Run:
-        question, began, is_built = self._question, time.monotonic(), False
-        moved: Mapping[str, str] = {}
+    def _run(self, setting: int, *, is_end: bool = False) -> tuple[Run, bool]:
+        """Measure a setting once; also tell whether it could be built."""
+        question, began, runs = self._question, time.monotonic(), self._journal.runs
+        moved: Mapping[str, str] | None = None
         try:
             setup = question.row.setup(setting)
             moved = setup.change.folders
-            is_built = True
-            number = len(self._journal.runs)
-            trial = self._trials.run(number, setup, question.metric, self._hosts)
+            trial = self._trials.run(len(runs), setup, question.metric, self._hosts)
         except BuildError as error:
             trial = Trial(problem=str(error))
         red = question.red
         if setting == question.last and red and red.taken_on.launch and trial.launch:
             system = Case.from_id(question.case_id).system
-            check_launch(trial.launch, red.taken_on.launch, red.started, system, moved)
+            check_launch(trial.launch, red.taken_on.launch, red.started, system, moved or {})
         # Other hosts would have another level.
         self._hosts = self._hosts or trial.hosts
         run = Run(
             setting=setting,
             sitting=self._sitting,
-            is_end=self._levels is None,
+            is_end=is_end,
             value=trial.value,
             problem=trial.problem,
             seconds=round(time.monotonic() - began, 3),
             ended=time.time(),
             hosts=self._hosts,
-            is_built=is_built,
         )
         self._journal.add(run)
-        runs, left = self._journal.runs, None
-        if self._levels is not None:
-            left = self._searched(self._levels).runs_left()
-        seconds = median([one.seconds for one in runs])
-        self._tell(Progress(run=run, runs=len(runs), runs_left=left, seconds_a_run=seconds))
-        return run
+        search = None if is_end else self._search()
+        self._tell(runs, None if search is None else search.runs_left())
+        return run, moved is not None
 
     # ------------------------------------------------------------------- both ends
 
-    def _measured_levels(self) -> Levels:
+    def _ends(self, sitting: int) -> list[list[float]]:
+        """Return what a sitting has measured of the good end, and of the bad one."""
+        ends = [one for one in self._journal.runs if one.is_end and one.sitting == sitting]
+        return [
+            [one.value for one in ends if one.setting == end and one.value is not None]
+            for end in (0, self._question.last)
+        ]
+
+    def _levels(self, sitting: int) -> Levels | None:
+        good, bad = self._ends(sitting)
+        if min(len(good), len(bad)) < MIN_END_RUNS:
+            return None
+        better = self._question.direction(median(good), median(bad))
+        return levels_of(good, bad, better, self._question.sessions)
+
+    def _measured_ends(self) -> Search:
         """Measure both ends in turn, until their difference is beyond doubt or nothing."""
         question, last = self._question, self._question.last
-        sitting = next(
-            (one.sitting for one in reversed(self._journal.runs) if one.is_end), self._sitting
-        )
-        while True:
-            good, bad = (
-                [
-                    one.value
-                    for one in self._journal.runs
-                    if one.is_end and (one.sitting, one.setting) == (sitting, end)
-                    if one.value is not None
-                ]
-                for end in (0, last)
-            )
-            levels = None
-            if min(len(good), len(bad)) >= MIN_END_RUNS:
-                better = question.direction(median(good), median(bad))
-                levels = levels_of(good, bad, better, question.sessions)
-            if levels is not None and levels.is_loss:
-                spread = levels.noise if question.spread is None else question.spread
-                return replace(levels, spread=spread, sitting=sitting)
-            if sitting != self._sitting:  # hosts may have another level
-                sitting = self._sitting
-                continue
+        while (search := self._search()) is None:
+            good, bad = self._ends(self._sitting)
+            levels = self._levels(self._sitting)
             is_leaning = levels is not None and levels.loss > _LEANING * levels.loss_error
             if len(good) >= (_MAX_LEANING_RUNS if is_leaning else _MAX_END_RUNS):
                 if self._now:
                     raise NotFoundError(self._no_difference(good, bad))
                 self._sitting += 1  # they did not differ; perhaps they do now
-                sitting = self._sitting
                 continue
             if self._is_spent():
                 raise NotFoundError(
@@ -281,13 +258,14 @@ class Bisection:
                     f"{_MAX_LEANING_RUNS} runs of each. Nothing was searched"
                 )
             setting = last if len(bad) <= len(good) else 0
-            run = self._run(setting)
+            run, is_built = self._run(setting, is_end=True)
             if run.problem is not None:
-                needed = ". Both ends need the system file with this very case" * run.is_built
+                needed = ". Both ends need the system file with this very case" * is_built
                 raise NotFoundError(
                     f"{'BAD' if setting else 'GOOD'}, {question.row.name(setting)}, cannot be "
                     f"measured: {run.problem}{needed}; nothing was searched"
                 )
+        return search
 
     def _no_difference(self, good: list[float], bad: list[float]) -> str:
         question, unit = self._question, self._question.metric.unit

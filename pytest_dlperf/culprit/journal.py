@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import MsgspecError, Struct, json
 from msgspec.structs import replace
 
-from pytest_dlperf.files.checkouts import git
+from pytest_dlperf.files.checkouts import git_or_nothing
 from pytest_dlperf.files.locks import LockError, locked
 from pytest_dlperf.files.writing import make_folder
 from pytest_dlperf.model.errors import UsageError
@@ -25,7 +25,6 @@ from pytest_dlperf.model.results import parse_time
 WORK: Final = ".dlperf/bisect"
 """Worktrees and runs are below this folder, unless the user names another."""
 _FOUND: Final = "found.jsonl"
-_NAME: Final = "runs.jsonl"
 _SITTING_S: Final = 3600.0
 """After so many seconds without a run, hosts may have another level."""
 
@@ -44,73 +43,6 @@ class Run(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended: float = 0.0
     """When it was over, in seconds of the Unix epoch."""
     hosts: tuple[str, ...] = ()
-    is_built: bool = True
-
-
-class FoundCommit(Struct, frozen=True, kw_only=True):
-    """A commit that changed a number."""
-
-    repository: str
-    """Path of its checkout."""
-    name: str
-
-    def is_lost(self) -> bool:
-        """Whether the checkout has it no longer; of a shallow clone that is not known."""
-        is_shallow = git(Path(self.repository), "rev-parse", "--is-shallow-repository")
-        return is_shallow == "false" and not self.is_in("HEAD")
-
-    def is_in(self, commit: str) -> bool:
-        """Whether another commit has it: it is an ancestor, and was not reverted since."""
-        folder, commit = Path(self.repository), commit.partition("+")[0]
-        if not git(folder, "merge-base", self.name, commit).startswith(self.name):
-            return False
-        reverted = ("--fixed-strings", f"--grep=This reverts commit {self.name}")
-        short = ("--abbrev=12", "--format=%h")
-        reverts = git(folder, "log", *short, *reverted, f"{self.name}..{commit}", "--")
-        return not any(replace(self, name=one).is_in(commit) for one in reverts.split())
-
-
-class FoundEntry(Struct, frozen=True, kw_only=True):
-    """What a search has found, for the explanations of later nights."""
-
-    case_id: str
-    metric: str
-    at: str
-    """When it was found, ISO 8601 with its zone."""
-    found: FoundCulprit
-    commits: tuple[FoundCommit, ...] = ()
-    """The culprits, if they are commits."""
-
-    def is_lost(self) -> bool:
-        """Whether no checkout has any of the culprits any longer."""
-        return bool(self.commits) and all(one.is_lost() for one in self.commits)
-
-    def is_in(self, commits: Iterable[str]) -> bool:
-        """Whether any of these commits has a culprit."""
-        return any(one.is_in(commit) for one in self.commits for commit in commits)
-
-
-def note_found(history: Path, found: FoundEntry) -> None:
-    """Add a finding to those beside a history: it goes wherever later nights find that."""
-    make_folder(history.parent)
-    with history.with_name(_FOUND).open("ab") as file:
-        file.write(json.encode(found) + b"\n")
-
-
-def found_since(history: Path, case_id: str, metric: str, since: str) -> list[FoundEntry]:
-    """List what was found of a number since a time; lines that cannot be read are left out."""
-    try:
-        lines = history.with_name(_FOUND).read_bytes().splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        with suppress(MsgspecError, UnicodeDecodeError):
-            entry = json.decode(line, type=FoundEntry)
-            is_about = (entry.case_id, entry.metric) == (case_id, metric)
-            if is_about and parse_time(entry.at) >= parse_time(since):
-                found.append(entry)
-    return found
 
 
 class Journal:
@@ -124,14 +56,13 @@ class Journal:
             self._lock = locked(self.folder / "lock", limit_s=0)
         except LockError as error:
             raise UsageError(f"another process is at this search: {error}") from error
-        self._file = self.folder / _NAME
+        self._file = self.folder / "runs.jsonl"
         self.runs = self._read()
-        last = self.runs[-1] if self.runs else Run(setting=0, sitting=0)
-        is_new = bool(self.runs) and time.time() - last.ended > _SITTING_S
-        self.sitting = last.sitting + is_new
-        """The last one, where that was just now: a killed search is begun again at once."""
-        self.hosts = () if is_new else last.hosts
-        """Where its runs were."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether hosts may have another level since the last run."""
+        return bool(self.runs) and time.time() - self.runs[-1].ended > _SITTING_S
 
     def add(self, run: Run) -> None:
         """Append a run, and see it on the disk before anything else is done."""
@@ -151,8 +82,7 @@ class Journal:
         content = self._file.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
         if whole != content:  # a kill, or a full disk, has cut the last line
-            with self._file.open("r+b") as file:
-                file.truncate(len(whole))
+            os.truncate(self._file, len(whole))
         try:
             return json.Decoder(Run).decode_lines(whole)
         except MsgspecError as error:
@@ -160,3 +90,66 @@ class Journal:
                 f"{self._file} is not what a search has written: {error}; move its folder away to "
                 "search anew"
             ) from error
+
+
+class FoundCommit(Struct, frozen=True, kw_only=True):
+    """A commit that changed a number."""
+
+    repository: str
+    """Path of its checkout."""
+    name: str
+
+    def is_lost(self) -> bool:
+        """Whether the checkout has it no longer; of a shallow clone that is not known."""
+        shallow = git_or_nothing(Path(self.repository), "rev-parse", "--is-shallow-repository")
+        return shallow == "false" and not self.is_in("HEAD")
+
+    def is_in(self, commit: str) -> bool:
+        """Whether another commit has it: it is an ancestor, and was not reverted since."""
+        folder, commit = Path(self.repository), commit.partition("+")[0]
+        if not git_or_nothing(folder, "merge-base", self.name, commit).startswith(self.name):
+            return False
+        words = ("log", "--abbrev=12", "--format=%h", "--fixed-strings")
+        reverted = f"--grep=This reverts commit {self.name}"
+        reverts = git_or_nothing(folder, *words, reverted, f"{self.name}..{commit}", "--")
+        return not any(replace(self, name=one).is_in(commit) for one in reverts.split())
+
+
+class FoundEntry(Struct, frozen=True, kw_only=True):
+    """What a search has found, for the explanations of later sessions."""
+
+    case_id: str
+    metric: str
+    at: str
+    """When it was found, ISO 8601 with its zone."""
+    found: FoundCulprit
+    commits: tuple[FoundCommit, ...] = ()
+    """The culprits, if they are commits."""
+
+    def is_lost(self) -> bool:
+        """Whether no checkout has any of the culprits any longer."""
+        return bool(self.commits) and all(one.is_lost() for one in self.commits)
+
+    def is_in(self, commits: Iterable[str]) -> bool:
+        """Whether any of these commits has a culprit."""
+        return any(one.is_in(commit) for one in self.commits for commit in commits)
+
+
+def note_found(history: Path, found: FoundEntry) -> None:
+    """Add a finding to those beside a history: it goes wherever later sessions find that."""
+    make_folder(history.parent)
+    with history.with_name(_FOUND).open("ab") as file:
+        file.write(json.encode(found) + b"\n")
+
+
+def found_since(history: Path, case_id: str, metric: str, since: str) -> list[FoundEntry]:
+    """List what was found of a number since a time; lines that cannot be read are left out."""
+    entries = []
+    with suppress(OSError):
+        for line in history.with_name(_FOUND).read_bytes().splitlines():
+            with suppress(MsgspecError, UnicodeDecodeError):
+                entries.append(json.decode(line, type=FoundEntry))
+    about, began = (case_id, metric), parse_time(since)
+    return [
+        one for one in entries if (one.case_id, one.metric) == about and parse_time(one.at) >= began
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -45,15 +45,15 @@ _REACH: Final = 2.5
 _MAX_POINTS: Final = 10
 _AS_GOOD: Final = 0.95
 """A setting that is built already is run again if it tells so much of what the best one would."""
-_MIN_SPREAD: Final = 0.5
-"""A sitting whose level is in doubt by so many deviations begins with a run of the good end."""
+_MIN_DOUBT: Final = 0.5
+"""A level in doubt by so many deviations is told by more runs of the ends."""
 _GIVEN_UP: Final = 5
 _MIN_RUNS_GIVEN_UP: Final = 40
 """A search is given up after so many times the runs that were expected at first, and so many."""
 
 
 class Levels(Struct, frozen=True, kw_only=True):
-    """Both ends of a row, by their runs in one sitting."""
+    """Both ends of a row, by their runs."""
 
     good: float
     """In the metric's unit, as ``bad``."""
@@ -67,10 +67,6 @@ class Levels(Struct, frozen=True, kw_only=True):
     """Standard deviation between runs."""
     dof: int = 100
     """Degrees of freedom of ``noise``."""
-    spread: float = 0.0
-    """Standard deviation between the levels of sittings."""
-    sitting: int = 0
-    """In which they were measured."""
 
     @property
     def is_loss(self) -> bool:
@@ -96,7 +92,7 @@ def levels_of(
 ) -> Levels | None:
     """Measure both ends by their runs, all above 0; ``None`` if too few to know their noise.
 
-    Runs of earlier ``sessions`` show the noise alone. Sittings are taken to differ by the noise.
+    Runs of earlier ``sessions`` show the noise alone.
     """
     noise = pooled_noise([good, bad, *sessions])
     if noise is None:
@@ -111,7 +107,6 @@ def levels_of(
         level_error=errors[0],
         noise=noise.deviation,
         dof=noise.dof,
-        spread=noise.deviation,
     )
 
 
@@ -119,7 +114,6 @@ class Seen(NamedTuple):
     """One run: by how much it was worse than the good end; ``None``: the setting does not run."""
 
     setting: int
-    sitting: int
     worse: float | None
 
 
@@ -138,65 +132,41 @@ class Search:
         self.levels, self.count = levels, count
         self._noise = max(levels.noise * (1 + _DOUBT / levels.dof), _MIN_NOISE * levels.loss)
         self._checks = max(_MIN_CHECKS, math.ceil((_CHECK_ERRORS * self._noise / levels.loss) ** 2))
-        self._runs: dict[int, list[tuple[int, float]]] = {}
+        self._runs: dict[int, list[float]] = {}
         broken = set()
-        for one in seen:
-            if one.worse is None:
-                broken.add(one.setting)
+        for setting, worse in seen:
+            if worse is None:
+                broken.add(setting)
             else:
-                self._runs.setdefault(one.sitting, []).append((one.setting, one.worse))
-        self._measured = {setting for runs in self._runs.values() for setting, _ in runs}
-        self._settings = [k for k in range(count + 1) if k not in broken - self._measured]
+                self._runs.setdefault(setting, []).append(worse)
+        self._settings = [k for k in range(count + 1) if k not in broken or k in self._runs]
         self.probabilities = self._posterior()
-
-    # ------------------------------------------------------------------ probabilities
 
     def _posterior(self) -> list[float]:
         """Probability of each change; those between the same two settings that ran share one."""
-        cuts = sorted({0, *self._measured, self.count})
-        by_loss = []
-        for loss, log_prior in self._grid(self.levels.loss, self.levels.loss_error):
+        cuts = sorted({0, *self._runs, self.count})
+        points = []
+        level_errors = self._grid(0.0, self.levels.level_error)
+        losses = self._grid(self.levels.loss, self.levels.loss_error)
+        for (level, prior), (loss, of_loss) in product(level_errors, losses):
             if loss > 0:
-                logs = [log_prior + math.log(b - a) for a, b in pairwise(cuts)]
-                for sitting in self._runs:
-                    logs = [
-                        a + b
-                        for a, b in zip(logs, self._of_sitting(sitting, loss, cuts), strict=True)
-                    ]
-                by_loss.append(logs)
-        logs = [_log_sum(column) for column in zip(*by_loss, strict=True)]
-        whole = _log_sum(logs)
-        return [
-            math.exp(log - whole) / (b - a)
-            for log, (a, b) in zip(logs, pairwise(cuts), strict=True)
-            for _ in range(a, b)
-        ]
-
-    def _of_sitting(self, sitting: int, loss: float, cuts: Sequence[int]) -> list[float]:
-        """Log-likelihood of the runs of a sitting, its level being unknown, by class of changes."""
-        by_level = []
-        for level, log_prior in self._grid(0.0, self._level_error(sitting)):
-            good, bad = dict.fromkeys(cuts, 0.0), dict.fromkeys(cuts, 0.0)
-            for setting, worse in self._runs[sitting]:
-                good[setting] += self._log_density(worse - level)
-                bad[setting] += self._log_density(worse - level - loss)
-            before = list(accumulate(good[cut] for cut in cuts[:-1]))
-            after = list(accumulate(bad[cut] for cut in reversed(cuts[1:])))
-            by_level.append(
-                [log_prior + a + b for a, b in zip(before, reversed(after), strict=True)]
-            )
-        return [_log_sum(column) for column in zip(*by_level, strict=True)]
-
-    def _level_error(self, sitting: int) -> float:
-        spread = 0.0 if sitting == self.levels.sitting else self.levels.spread
-        return math.hypot(self.levels.level_error, spread)
+                good, bad = (
+                    [math.fsum(self._log_density(one - at) for one in self._of(k)) for k in cuts]
+                    for at in (level, level + loss)
+                )
+                before, after = accumulate(good[:-1]), [*accumulate(bad[:0:-1])][::-1]
+                points.append([prior + of_loss + a + b for a, b in zip(before, after, strict=True)])
+        sizes = [b - a for a, b in pairwise(cuts)]
+        logs = [_log_sum(column) for column in zip(*points, strict=True)]
+        whole = _log_sum([log + math.log(size) for log, size in zip(logs, sizes, strict=True)])
+        parts = zip(logs, sizes, strict=True)
+        return [math.exp(log - whole) for log, size in parts for _ in range(size)]
 
     def _grid(self, mean: float, error: float) -> list[tuple[float, float]]:
         """List points around a mean, with the logarithm of each one's prior."""
         half = min(math.ceil(_REACH * error / (_STEP * self._noise)), _MAX_POINTS)
         points = [_REACH * at / half for at in range(-half, half + 1)] if half else [0.0]
-        whole = _log_sum([-(at**2) / 2 for at in points])
-        return [(mean + error * at, -(at**2) / 2 - whole) for at in points]
+        return [(mean + error * at, -(at**2) / 2) for at in points]
 
     def _log_density(self, away: float) -> float:
         """Of a run so far from its level: normal, or an outlier by a Cauchy distribution."""
@@ -206,59 +176,45 @@ class Search:
         far = math.sqrt(2 / math.pi) / width / (1 + (away / width) ** 2)
         return math.log((1 - _OUTLIERS) * usual + _OUTLIERS * far)
 
-    # ------------------------------------------------------------------ answer
+    def _of(self, setting: int) -> list[float]:
+        return self._runs.get(setting, [])
 
     def best(self) -> tuple[range, float]:
         """Return the most probable changes that can be told from all others, and how probable."""
         groups = (range(a, b) for a, b in pairwise(self._settings))
-        return max(((one, self._share(one)) for one in groups), key=lambda one: one[1])
-
-    def _share(self, changes: range) -> float:
-        return math.fsum(self.probabilities[changes.start : changes.stop])
+        shares = [(one, math.fsum(self.probabilities[one.start : one.stop])) for one in groups]
+        return max(shares, key=lambda one: one[1])
 
     def found(self) -> Found | None:
         """Name the changes at fault, if enough runs of both sides confirm them."""
         changes, share = self.best()
-        pairs, loss = self._checked(changes)
-        if share < SURE or pairs < self._checks or loss <= _MIN_PART * self.levels.loss:
+        good, bad = self._of(changes.start), self._of(changes.stop)
+        pairs = min(len(good), len(bad))
+        if share < SURE or pairs < self._checks:
+            return None
+        loss = median(bad) - median(good)
+        if loss <= _MIN_PART * self.levels.loss:
             return None
         return Found(changes=changes, loss=loss, loss_error=self._noise * math.sqrt(2 / pairs))
 
-    def _checked(self, changes: range) -> tuple[int, float]:
-        """Count the runs of each side, and return the loss that they show.
-
-        Both are held against each other within a sitting, whose level is that of both.
-        """
-        shown = []
-        for runs in self._runs.values():
-            good, bad = (_of(runs, side) for side in (changes.start, changes.stop))
-            if good and bad:
-                shown.append((min(len(good), len(bad)), median(bad) - median(good)))
-        pairs = sum(count for count, _ in shown)
-        return pairs, math.fsum(count * loss for count, loss in shown) / max(pairs, 1)
-
-    def next_setting(self, sitting: int) -> int | None:
-        """Return the setting to run next in this sitting; ``None`` at the end."""
+    def next_setting(self) -> int | None:
+        """Return the setting to run next; ``None`` at the end."""
         if self.found() is not None or self._is_given_up():
             return None
-        runs = self._runs.get(sitting, [])
         changes, share = self.best()
         if share >= SURE:
-            if self._checked(changes)[0] >= _MAX_CHECKS * self._checks:
-                return None
-            return min(changes.start, changes.stop, key=lambda side: len(_of(runs, side)))
-        in_doubt = self._level_error(sitting) >= _MIN_SPREAD * self._noise
-        if in_doubt and not runs:
-            return 0
+            side = min(changes.start, changes.stop, key=lambda side: len(self._of(side)))
+            return side if len(self._of(side)) < _MAX_CHECKS * self._checks else None
         bad = list(accumulate(self.probabilities, initial=0.0))
         told = {k: _bits(bad[k]) for k in self._settings[1:-1]}
         best = max(told, key=told.__getitem__)
-        again = [k for k in told if k in self._measured and told[k] >= _AS_GOOD * told[best]]
+        again = [k for k in told if k in self._runs and told[k] >= _AS_GOOD * told[best]]
         best = max(again, key=told.__getitem__, default=best)
         # The level is a part of what a second run of the same setting tells.
-        for end in (0, self.count) if in_doubt else ():
-            if len(_of(runs, end)) < len(_of(runs, best)):
-                return end
+        if self.levels.level_error >= _MIN_DOUBT * self._noise:
+            for end in (0, self.count):
+                if len(self._of(end)) < len(self._of(best)):
+                    return end
         return best
 
     def _is_given_up(self) -> bool:
@@ -270,15 +226,9 @@ class Search:
         """Runs to expect: what is open by what a run tells, and those that check the answer."""
         if self.found() is not None:
             return 0.0
-        loss = self.levels.loss / self._noise
         # Bits of a run of two levels so many deviations apart, within a tenth.
-        capacity = 1 - math.exp(-(loss**2) / 6)
-        checks = 2 * self._checks
-        return math.fsum(map(_term, self.probabilities)) / capacity + checks
-
-
-def _of(runs: Sequence[tuple[int, float]], setting: int) -> list[float]:
-    return [worse for of, worse in runs if of == setting]
+        capacity = 1 - math.exp(-((self.levels.loss / self._noise) ** 2) / 6)
+        return math.fsum(map(_term, self.probabilities)) / capacity + 2 * self._checks
 
 
 def _term(part: float) -> float:

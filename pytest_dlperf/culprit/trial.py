@@ -1,7 +1,7 @@
 """One measured run of a case as a candidate has it: a session of its own, by the usual launchers.
 
-A candidate runs through the same hosts, leases and readers as a night. What the session would
-report is left out: no history, no baselines, no notices.
+A candidate runs through the same hosts, leases and readers as any session. What that would report
+is left out: no history, no baselines, no notices.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ _OF_CI: Final = ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "PYTEST_XDIST_WORKER")
 _END_LIMIT_S: Final = 30.0
 """Seconds that an interrupted session may take to end its run."""
 _ERROR: Final = re.compile(r"^(?:ERROR: |E  +|Error: )(.+)", re.MULTILINE)
-_USAGE_ERROR: Final = 4
 
 
 class TrialOrder(Struct, frozen=True, kw_only=True):
@@ -58,10 +57,9 @@ class Setup(Struct, frozen=True, kw_only=True):
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """What came of one run: a number, or why there is none."""
+    """What came of one run: a number in the metric's unit, or why there is none."""
 
     value: float | None = None
-    """In the metric's unit."""
     problem: str | None = None
     hosts: tuple[str, ...] = ()
     launch: LaunchFacts | None = None
@@ -73,11 +71,7 @@ class AbortedError(BrokenError):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Take SIGTERM as Ctrl-C, which ends the build or session that is under way.
-
-    Raises:
-        AbortedError: One of them came.
-    """
+    """Take SIGTERM as Ctrl-C, and raise either as an ``AbortedError``."""
     former = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -108,48 +102,14 @@ class Trials:
         """
         # The session of a search that was killed may be about to end its run.
         place = self._folder / f"{number:04}-{os.getpid()}"
-        change = replace(setup.change, hosts=setup.change.hosts or hosts)
-        code = self._session(place, setup, TrialOrder(case_id=self._case_id, change=change))
-        output = (place / "output.txt").read_text(encoding="utf-8", errors="replace")
-        return self._read(metric, place, code, output)
-
-    def _session(self, place: Path, setup: Setup, ordered: TrialOrder) -> int:
         make_folder(place)
-        results, order = place / "results.json", place / "order.json"
-        write_whole(order, json.encode(ordered))
-        words = [
-            sys.executable, "-m", "pytest", *self._arguments, *setup.arguments,
-            "-p", "pytest_dlperf.plugin", "-p", "pytest_dlperf.plugin.candidate",
-            f"--candidate-order={order}", f"--dlperf-json={results}", "--dlperf-history=none",
-            f"--dlperf-run-dir={place / 'logs'}", "--dlperf-repeats=1", "--dlperf-control=never",
-        ]  # fmt: skip
-        for declared in options_reset():
-            words += ["-o", f"{declared.key}="] * (not declared.typed_only)
-        reset = {declared.variable for declared in options_reset()}
-        left_out = {*_OF_CI, *filter(None, reset)}
-        environment = {k: v for k, v in os.environ.items() if k not in left_out}
-        with (place / "output.txt").open("wb") as file:
-            session = subprocess.Popen(  # noqa: S603 - pytest, with the user's own arguments
-                words,
-                cwd=setup.folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
-            try:
-                return session.wait()
-            except BaseException:
-                # A Ctrl-C has reached it as well; whoever sends a signal to us alone means both.
-                session.send_signal(signal.SIGINT)
-                with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-                    session.wait(_END_LIMIT_S)
-                session.kill()  # nothing, where it has ended
-                raise
-
-    def _read(self, metric: Metric, place: Path, code: int, output: str) -> Trial:
-        if code == _USAGE_ERROR:
-            return Trial(problem=_last_error(output))
+        change = replace(setup.change, hosts=setup.change.hosts or hosts)
+        order = TrialOrder(case_id=self._case_id, change=change)
+        write_whole(place / "order.json", json.encode(order))
+        code = self._session(place, setup)
+        if code == 4:  # noqa: PLR2004 - pytest's for its arguments
+            errors = _ERROR.findall((place / "output.txt").read_text("utf-8", errors="replace"))
+            return Trial(problem=errors[-1] if errors else "pytest refused its arguments")
         try:
             results = read_results(place / "results.json")
         except ResultsFileError as error:
@@ -166,37 +126,56 @@ class Trials:
         measured = result.measurement if result is not None else None
         if result is None or measured is None:
             judged = result.judgements.values() if result is not None else ()
-            reason = next((one.reason for one in judged if one.reason), None)
-            return Trial(problem=reason or "it was not measured")
+            reasons = filter(None, (one.reason for one in judged))
+            return Trial(problem=next(reasons, "it was not measured"))
         taken_on = measured.fingerprint or Fingerprint()
-        trial = Trial(hosts=taken_on.hosts, launch=taken_on.launch)
-        try:
-            return replace(trial, value=_number(measured, metric))
-        except ValueError as error:
-            return replace(trial, problem=str(error))
+        value, problem = _number(measured, metric)
+        return Trial(value=value, problem=problem, hosts=taken_on.hosts, launch=taken_on.launch)
+
+    def _session(self, place: Path, setup: Setup) -> int:
+        """Run the session, and return its exit code."""
+        words = [
+            sys.executable, "-m", "pytest", *self._arguments, *setup.arguments,
+            "-p", "pytest_dlperf.plugin", "-p", "pytest_dlperf.plugin.candidate",
+            f"--candidate-order={place / 'order.json'}",
+            f"--dlperf-json={place / 'results.json'}", "--dlperf-history=none",
+            f"--dlperf-run-dir={place / 'logs'}", "--dlperf-repeats=1", "--dlperf-control=never",
+        ]  # fmt: skip
+        left_out = {*_OF_CI}
+        for declared in options_reset():
+            words += ["-o", f"{declared.key}="] * (not declared.typed_only)
+            left_out |= {declared.variable or ""}
+        with (place / "output.txt").open("wb") as file:
+            session = subprocess.Popen(  # noqa: S603 - pytest, with the user's own arguments
+                words,
+                cwd=setup.folder,
+                env={k: v for k, v in os.environ.items() if k not in left_out},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                return session.wait()
+            except BaseException:
+                # A Ctrl-C has reached it as well; whoever sends a signal to us alone means both.
+                session.send_signal(signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                    session.wait(_END_LIMIT_S)
+                session.kill()  # nothing, where it has ended
+                raise
 
 
-def _number(measured: Measurement, metric: Metric) -> float:
-    """Return the number of a single run; a ``ValueError`` says why there is none."""
+def _number(measured: Measurement, metric: Metric) -> tuple[float | None, str | None]:
+    """Return the number of a single run, or why there is none."""
     for run in measured.broken_runs:
-        raise ValueError(f"{run.status.value}: {run.reason or 'no reason is known'}")
-    name = metric.name
-    try:
-        samples = measured.samples(name)
-    except KeyError:
-        known = ", ".join(one.name for one in measured.metrics)
-        raise ValueError(f"there is no metric {name!r}; there are: {known}") from None
-    if not samples.values:
-        why = "; ".join(run.missing.get(name, "") for run in measured.runs)
-        raise ValueError(f"the run has no {name}{': ' * bool(why)}{why}")
-    unit, value = samples.metric.unit, samples.values[0]
-    if (unit, samples.metric.better) != (metric.unit, metric.better):
-        raise ValueError(f"its {name} is in {unit}, not in {metric.unit}")
-    if value <= 0:
-        raise ValueError(f"its number is {value:g}")
-    return value
-
-
-def _last_error(output: str) -> str:
-    found = _ERROR.findall(output)
-    return found[-1] if found else "pytest refused its arguments"
+        return None, f"{run.status.value}: {run.reason or 'no reason is known'}"
+    known = {one.name: one for one in measured.metrics}
+    if (found := known.get(metric.name)) is None:
+        return None, f"there is no metric {metric.name!r}; there are: {', '.join(known)}"
+    values = measured.samples(metric.name).values
+    if not values:
+        why = "; ".join(run.missing.get(metric.name, "") for run in measured.runs)
+        return None, f"the run has no {metric.name}{': ' * bool(why)}{why}"
+    if (found.unit, found.better) != (metric.unit, metric.better):
+        return None, f"its {metric.name} is in {found.unit}, not in {metric.unit}"
+    return (values[0], None) if values[0] > 0 else (None, f"its number is {values[0]:g}")

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pytest_dlperf.files.ci import ENGINES
 from pytest_dlperf.model.commits import Checkout, Commit, Repository
+from pytest_dlperf.model.errors import UsageError
 
 # User and password stand before an @: neither gets into a link.
 _REMOTE: Final = re.compile(
@@ -27,23 +28,46 @@ _PUBLIC_FORGES: Final = {
     "bitbucket.org": "commits",
 }
 """Path of the commits' pages below a repository's own."""
+_OF_HOOKS: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
-def git(folder: Path, *arguments: str) -> str:
-    """Run a command of Git in a folder and return its output, empty if it fails."""
+class GitError(UsageError):
+    """A command of Git failed; the message is Git's own."""
+
+
+def git(folder: Path, *arguments: str, limit_s: float = 10.0) -> str:
+    """Run a command of Git in a folder, without hooks, and return its output.
+
+    Raises:
+        GitError: It failed, or took too long.
+    """
+    # What a surrounding command of Git sets is not about this folder.
+    environment = {k: v for k, v in os.environ.items() if k not in _OF_HOOKS}
     try:
         done = subprocess.run(  # noqa: S603 - git itself, with our own words
-            ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's git
+            ["git", "-C", str(folder), "-c", "core.hooksPath=/dev/null", *arguments],  # noqa: S607
+            env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            timeout=10,
-            check=True,
+            timeout=limit_s,
+            check=False,
         )
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        raise GitError(f"git {arguments[0]}: {error}") from error
+    if done.returncode:
+        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise GitError(f"git {arguments[0]}: {words[-1]}")
+    return done.stdout.strip("\n")
+
+
+def git_or_nothing(folder: Path, *arguments: str) -> str:
+    """Run a command of Git in a folder and return its output, empty if it fails."""
+    try:
+        return git(folder, *arguments)
+    except GitError:
         return ""
-    return done.stdout.strip()
 
 
 def repository_at(

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_dlperf.files.checkouts import git
+from pytest_dlperf.files.checkouts import git_or_nothing
 from pytest_dlperf.files.ci import find_engine, is_scheduled
 
 MAX_NAME_LENGTH: Final = 200
@@ -54,7 +54,7 @@ def describe_actor(folder: Path, environment: Mapping[str, str] = os.environ) ->
         if actor := next(named, None):
             return f"{actor} ({engine.name})"
     # Else Git would make an address up from the names of account and host.
-    identity = git(folder, "-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT")
+    identity = git_or_nothing(folder, "-c", "user.useConfigOnly=true", "var", "GIT_AUTHOR_IDENT")
     name, _, rest = identity.rpartition(" <")
     if name:
         return f"{_name(name)} <{_name(rest.partition('>')[0])}>"

@@ -43,8 +43,6 @@ class LaunchChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     folders: Mapping[str, str] = {}
     """Absolute folders that others take the place of, in arguments, variables and paths."""
-    python_path: tuple[str, ...] = ()
-    """Folders that stand first in ``PYTHONPATH``."""
     environment: Mapping[str, str | None] = {}
     """Variables; those that are ``None`` are not set."""
     arguments: tuple[ArgumentEdit, ...] = ()
@@ -70,7 +68,7 @@ class LaunchChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             command,
             arguments=tuple(map(self._moved, words)),
             environment={k: self._moved(v) for k, v in environment.items() if v is not None},
-            python_path=(*self.python_path, *map(self._moved, command.python_path)),
+            python_path=tuple(map(self._moved, command.python_path)),
             working_directory=None if folder is None else self._moved(folder),
         )
 
@@ -90,7 +88,6 @@ def combined(changes: Iterable[LaunchChange]) -> LaunchChange:
     for one in changes:
         found = LaunchChange(
             folders={**found.folders, **one.folders},
-            python_path=(*found.python_path, *one.python_path),
             environment={**found.environment, **one.environment},
             arguments=(*found.arguments, *one.arguments),
             hosts=one.hosts or found.hosts,
