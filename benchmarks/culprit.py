@@ -17,7 +17,6 @@ from statistics import NormalDist, mean
 from typing import Final, NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
 from noise_models import LEVEL, Noise
 
 from pytest_dlperf.culprit.search import Levels, Search, Seen, levels_of, worse_by
@@ -144,9 +143,8 @@ def play(condition: Condition, size: int, loss: float, number: int) -> Played:
             sitting, is_over = divmod(runs, world.per_sitting)
             if sitting and not is_over:
                 levels = world.known(sitting) or levels
-                levels = replace(levels, noise=math.hypot(levels.noise, levels.level_error))
             worse = worse_by(world.value(setting, sitting), levels.good, world.better)
-            seen.append(Seen(setting, worse))
+            seen.append(Seen(setting, worse, sitting))
             runs += 1
         search = Search(size, levels, seen)
     found = search.found()

@@ -12,15 +12,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.gate.accepting import (
-    GateOptions,
-    spread_after_acceptance,
-    spread_with,
-    spread_with_changed,
-    why_not_added,
-    why_too_scattered,
-)
-from pytest_dlperf.gate.control import ControlRuns
+from pytest_dlperf.baselines.accepting import spread_after, why_not_added
+from pytest_dlperf.baselines.recording import ChangeKind
+from pytest_dlperf.gate.accepting import GateOptions, why_too_scattered
 from pytest_dlperf.gate.inputs import GateInput, MeasuredCase
 from pytest_dlperf.gate.repeats import repeats_for
 from pytest_dlperf.gate.terms import Terms
@@ -192,16 +186,17 @@ class Life:
         self._changed = 0 if verdict is Verdict.PASS else self._changed + 1
         if self._changed >= self.patience:
             if why_too_scattered(runs, tolerance_percent=self._tolerance) is None:
-                spread = spread_after_acceptance(rule, runs)
+                spread = spread_after(ChangeKind.ACCEPT, rule, runs)
                 self.baseline = replace(_accepted(self.metric, runs), spread=spread)
                 self._changed = 0
         elif verdict is Verdict.PASS and why_not_added(night.judgement, judged) is None:
             added = AcceptedSession(at="", runs=runs)
             sessions = (*self.baseline.sessions, added)[-ROLLING_SESSIONS:]
-            spread = spread_with(rule, runs)
+            spread = spread_after(ChangeKind.EXTEND, rule, runs)
             self.baseline = replace(self.baseline, sessions=sessions, spread=spread)
         elif verdict in (Verdict.REGRESSED, Verdict.IMPROVED):
-            self.baseline = replace(self.baseline, spread=spread_with_changed(rule, runs))
+            spread = spread_after(ChangeKind.NOTE, rule, runs)
+            self.baseline = replace(self.baseline, spread=spread)
 
     @property
     def _tolerance(self) -> float:
@@ -217,20 +212,20 @@ class Controls:
         self._world, self._rng = replace(world, shift=(0.0, 0.0), **still), rng
         self.loss = 0.0
 
-    def __call__(self, judged: GateInput) -> ControlRuns:
-        """Run pairs, as many as tonight has runs, and four at least."""
-        taken = len(judged.case.measurement.runs)
+    def __call__(self, judged: Measurement) -> InterleavedRuns | str:
+        """Run pairs, as many as the session has runs, and four at least."""
+        taken = len(judged.runs)
         pairs = max(4, taken + taken % 2)
         both = [self._world.draw(self._rng, 2).ravel()[:pairs] for _ in range(2)]
         arms = [
-            _measured(self._world.numbers(speeds, loss), judged.metric)
+            _measured(self._world.numbers(speeds, loss), judged.metrics[0])
             for speeds, loss in zip(both, (self.loss, 0.0), strict=True)
         ]
-        return ControlRuns(interleaved=InterleavedRuns(candidate=arms[0], control=arms[1]))
+        return InterleavedRuns(candidate=arms[0], control=arms[1])
 
 
-def _no_control(judged: GateInput) -> ControlRuns:
-    return ControlRuns(problem=f"{judged.metric.name} has none")
+def _no_control(judged: Measurement) -> InterleavedRuns | str:
+    return f"{judged.case_id} has none"
 
 
 def _accepted(metric: Metric, runs: tuple[float, ...]) -> Baseline:

@@ -134,7 +134,7 @@ def test_a_speedup_needs_a_baseline_of_its_own_and_one_of_what_it_is_over():
 
 def test_runs_that_show_nothing_say_so():
     judgement = judge(measured(20.0, 500.0, 1500.0))
-    assert judgement.notes[-1].endswith("tonight: the gate sees no loss")
+    assert judgement.notes[-1].endswith("now: the gate sees no loss")
     assert (judgement.decision.interval_percent or (0, 0))[0] >= -100
 
 

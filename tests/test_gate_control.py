@@ -6,7 +6,7 @@ import pytest
 from gate_values import CASE, METRIC, TIME, accepted, interleaved, measured
 from msgspec.structs import replace
 
-from pytest_dlperf.gate.control import ControlRuns, confirm
+from pytest_dlperf.gate.control import confirm
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import InterleavedRuns, Run, RunStatus
 from pytest_dlperf.model.metric import SPEEDUP_METRIC
@@ -34,8 +34,7 @@ def judgement(metric=METRIC, difference=-4.0):
 
 def confirm_by(judgement, arms, known, *, least=2.0):
     """The verdict after these arms."""
-    runs = ControlRuns(interleaved=arms)
-    return confirm(judgement, runs, known, min_loss_percent=least, without_control=judgement)
+    return confirm(judgement, arms, known, min_loss_percent=least, without_control=judgement)
 
 
 def confirmed(arms, known=None, *, least=2.0):
@@ -211,8 +210,10 @@ def test_a_candidate_that_breaks_beside_the_control_is_broken():
 
 
 def test_a_control_that_cannot_be_run_takes_nothing_back():
-    runs, first = ControlRuns(problem="no host is free"), judgement()
-    found = confirm(first, runs, baseline(), min_loss_percent=2.0, without_control=first)
+    first = judgement()
+    found = confirm(
+        first, "no host is free", baseline(), min_loss_percent=2.0, without_control=first
+    )
     assert (found.verdict, found.notes) == (Verdict.REGRESSED, ("no host is free",))
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_dlperf.gate.accepting import spread_after_acceptance, spread_with, spread_with_changed
+from pytest_dlperf.baselines.accepting import spread_after
+from pytest_dlperf.baselines.recording import ChangeKind
 from pytest_dlperf.gate.rule import Rule
 from pytest_dlperf.gate.terms import Terms
 from pytest_dlperf.model.baseline import Acceptance, Loss, Spread
@@ -131,7 +132,7 @@ def test_a_little_lost_every_night_is_drift():
     assert (found.verdict, found.reference) == (Verdict.REGRESSED, 1060.0)
     assert found.difference_percent == pytest.approx(-5.66, abs=0.05)
     assert found.reason.startswith(
-        "drift: the last 6 sessions passed, but tonight lies 5.7 % below"
+        "drift: the last 6 sessions passed, but this one lies 5.7 % below"
     )
     assert decide(1000, rule(crept, tolerance_percent=8.0)).verdict is Verdict.PASS
 
@@ -179,24 +180,24 @@ def test_a_green_night_that_sees_less_says_so():
 
 def test_a_session_that_joins_leaves_its_loss():
     by = rule()
-    joined = spread_with(by, [980.0] * 5)
+    joined = spread_after(ChangeKind.EXTEND, by, [980.0] * 5)
     assert joined.losses[:-1] == AS_EVER.losses
     assert joined.losses[-1].percent == pytest.approx(2.0 / (1 + 1 / 6) ** 0.5, abs=0.05)
     assert 0 < joined.losses[-1].error < 1
 
 
 def test_of_a_changed_streak_the_first_counts_once_it_is_over():
-    first = spread_with_changed(rule(), [950.0] * 5)
+    first = spread_after(ChangeKind.NOTE, rule(), [950.0] * 5)
     again = replace(KNOWN, spread=first)
-    assert spread_with_changed(rule(again), [900.0] * 5) == first
-    over = spread_with(rule(again), [1000.0] * 5)
+    assert spread_after(ChangeKind.NOTE, rule(again), [900.0] * 5) == first
+    over = spread_after(ChangeKind.EXTEND, rule(again), [1000.0] * 5)
     assert over.losses[-2] == first.changed
     assert over.changed is None
 
 
 def test_an_accepted_number_keeps_noise_and_spread():
-    noisy = replace(SIX, spread=spread_with_changed(rule(UNEVEN), [950.0] * 5))
-    kept = spread_after_acceptance(rule(noisy), [950.0] * 5)
+    noisy = replace(SIX, spread=spread_after(ChangeKind.NOTE, rule(UNEVEN), [950.0] * 5))
+    kept = spread_after(ChangeKind.ACCEPT, rule(noisy), [950.0] * 5)
     assert (kept.losses, kept.changed) == (UNEVEN.spread.losses, None)
     new = rule(replace(accepted([950.0] * 3), spread=kept))
     assert new.noise.deviation == pytest.approx(rule(SIX).noise.deviation, rel=0.1)

@@ -1,4 +1,4 @@
-"""Checks the baseline files of a cluster: are they complete, and do the numbers add up?"""
+"""Checks the baseline files of a cluster: are they complete, and of the systems of today?"""
 
 from __future__ import annotations
 
@@ -7,23 +7,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
-from pytest_dlperf.baselines.reading import (
-    Baselines,
-    Contents,
-    Definition,
-    defined_as,
-    read_contents,
-)
+from pytest_dlperf.baselines.reading import Contents, Definition, defined_as, read_contents
 from pytest_dlperf.config.cluster import CLUSTER_FILE, Cluster, undeclared_systems
 from pytest_dlperf.config.systems import System
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import Diagnostic, YamlError
-from pytest_dlperf.model.baseline import ROLLING_SESSIONS, Baseline
-from pytest_dlperf.model.metric import Metric
+from pytest_dlperf.model.baseline import ROLLING_SESSIONS
 from pytest_dlperf.model.numbers import named
 
 _NAMES_SHOWN: Final = 5
-
 _MAX_TOLERANCE_PERCENT: Final = 10.0
 """A larger one of an entry deserves a look."""
 
@@ -37,131 +29,103 @@ def check_cluster(
     """
     cluster_file = cluster.directory / CLUSTER_FILE
     place = f"{cluster_file}:1" if cluster_file.exists() else str(cluster.directory)
-    listed = cluster.systems
     for message in undeclared_systems(cluster, systems) if all_are_read else ():
         yield Diagnostic(place=place, message=message)
     files = {file.stem: file for file in sorted(cluster.directory.glob("*.yaml"))}
     files.pop(cluster_file.stem, None)
-    for file in files.values():
-        yield from _file(file, cluster, systems, all_are_read=all_are_read)
+    for name, file in files.items():
+        if name not in systems and all_are_read:
+            message = f"no system file declares {name!r}{nearest(name, systems)}"
+            message = f"{message}; delete the file if the system is gone"
+            yield Diagnostic(place=f"{file}:1", message=message)
+        elif cluster.systems is not None and name not in cluster.systems:
+            message = f"{CLUSTER_FILE} does not list the system {name!r}, so nothing reads this"
+            yield Diagnostic(place=f"{file}:1", message=message)
+        yield from _file(file, cluster, systems.get(name))
+    listed = cluster.systems
     for name in systems if listed is None else listed:
         if name in systems and name not in files:
-            count = len(systems[name].cases)
-            yield Diagnostic(
-                place=place,
-                message=f"{name}: none of its {count} cases has a baseline",
-                is_error=listed is not None,
-            )
+            message = f"{name}: none of its {len(systems[name].cases)} cases has a baseline"
+            yield Diagnostic(place=place, message=message, is_error=listed is not None)
 
 
-def _file(
-    file: Path, cluster: Cluster, systems: Mapping[str, System], *, all_are_read: bool
-) -> Iterator[Diagnostic]:
-    name = file.stem
+def _file(file: Path, cluster: Cluster, system: System | None) -> Iterator[Diagnostic]:
     try:
         contents = read_contents(file, cluster.machine)
     except YamlError as error:
         yield from error.diagnostics
         return
-    baselines = contents.baselines
-    if name not in systems and all_are_read:
-        message = f"no system file declares {name!r}{nearest(name, systems)}"
-        yield Diagnostic(
-            place=f"{file}:1", message=f"{message}; delete the file if the system is gone"
-        )
-    elif cluster.systems is not None and name not in cluster.systems:
-        message = f"{CLUSTER_FILE} does not list the system {name!r}, so nothing reads this"
-        yield Diagnostic(place=f"{file}:1", message=message)
-    if name in systems:
-        yield from _coverage(file, cluster, systems[name], contents, baselines)
-    for key, entry in baselines.items():
-        for metric, baseline in entry.items():
-            for message, is_error in _metric(baseline):
-                text = f"{'-'.join((name, *key))}: {metric}: {message}"
-                yield Diagnostic(place=baseline.place, message=text, is_error=is_error)
+    if system is not None:
+        for place, message in _compared(file, contents, system):
+            yield Diagnostic(place=place, message=message)
+        if contents.estimator is not cluster.estimator:
+            message = (
+                f"the estimator is {contents.estimator.value}, that of the cluster "
+                f"{cluster.estimator.value}; they are never compared"
+            )
+            yield Diagnostic(place=f"{file}:1", message=message)
+    for key, entry in contents.baselines.items():
+        for name, baseline in entry.items():
+            about, place = f"{'-'.join((file.stem, *key))}: {name}", baseline.place
+            count, tolerance = len(baseline.sessions), baseline.tolerance_percent
+            if count > ROLLING_SESSIONS:
+                message = f"{count} sessions; the last {ROLLING_SESSIONS} count, delete the older"
+                yield Diagnostic(place=place, message=f"{about}: {message}")
+            if tolerance is not None and tolerance > _MAX_TOLERANCE_PERCENT:
+                message = f"the own tolerance is {tolerance:g} %: any loss up to it passes"
+                yield Diagnostic(place=place, message=f"{about}: {message}", is_error=False)
 
 
-def _coverage(
-    file: Path, cluster: Cluster, system: System, contents: Contents, baselines: Baselines
-) -> Iterator[Diagnostic]:
+def _compared(file: Path, contents: Contents, system: System) -> Iterator[tuple[str, str]]:
+    """Compare a file with the system as it is declared now: places and messages."""
     cases = {(case.variant, str(case.topology)): case for case in system.cases}
+    baselines, judged = contents.baselines, [it for it in system.metrics if it.is_judged]
     for key, entry in baselines.items():
         if key not in cases:
-            name = "-".join(key)
-            others = ["-".join(other) for other in cases if other not in baselines]
-            near = get_close_matches(name, others, n=1)
+            case_name, others = "-".join(key), ["-".join(it) for it in cases if it not in baselines]
+            near = get_close_matches(case_name, others, n=1)
             renamed = f"; the case {near[0]} has no entry: is one misspelt?" if near else ""
-            message = f"stale: {file.stem} has no case {name}{renamed}; delete the entry"
-            place = next(iter(entry.values())).place
-            yield Diagnostic(place=place, message=message)
+            message = f"stale: {file.stem} has no case {case_name}{renamed}; delete the entry"
+            yield next(iter(entry.values())).place, message
             continue
+        over = cases[key].reference_topology
         for metric in system.metrics:
             baseline = entry.get(metric.name)
-            over = cases[key].reference_topology
-            if metric.ratio_of is None or baseline is None or str(over) == baseline.reference:
-                continue
-            message = f"stale: {cases[key].id} has no reference, and so no {metric.name}"
-            if over is not None:
-                message = (
-                    f"stale: the {metric.name} of {cases[key].id} is over {baseline.reference}, "
-                    f"that of the system over {over}"
-                )
-            yield Diagnostic(place=baseline.place, message=f"{message}; delete it")
-    judged = [metric for metric in system.metrics if metric.is_judged and metric.better]
-    missing = [case.id for key, case in cases.items() if key not in baselines]
-    yield from _missing(file, missing, "baseline")
-    for metric in judged:
-        missing_ids = [
+            if baseline is not None and metric.ratio_of and str(over) != baseline.reference:
+                message = f"stale: the {metric.name} of {cases[key].id} is over "
+                message += f"{baseline.reference}, that of the system over {over or 'nothing'}"
+                yield baseline.place, f"{message}; delete it"
+    yield from _missing(file, [it.id for key, it in cases.items() if key not in baselines])
+    for metric in (metric for metric in judged if metric.better):
+        without: list[str] = [
             cases[key].id
             for key, entry in baselines.items()
             if key in cases
             and metric.name not in map(defined_as, entry)
             and (metric.ratio_of is None or cases[key].is_scaled)
         ]
-        yield from _missing(file, missing_ids, metric.name)
-    for name, definition in contents.metrics.items():
-        for message in _definition(name, definition, system, judged, file.stem):
-            yield Diagnostic(place=contents.places[name], message=message)
-    if contents.estimator is not cluster.estimator:
-        message = (
-            f"the estimator is {contents.estimator.value}, that of the cluster "
-            f"{cluster.estimator.value}; they are never compared"
-        )
-        yield Diagnostic(place=f"{file}:1", message=message)
+        yield from _missing(file, without, metric.name)
+    for name, accepted in contents.metrics.items():
+        remedy = "delete it here and in the entries"
+        metrics = {one.name: one for one in system.metrics}
+        declared = Definition.of(metrics[name]) if name in metrics else None
+        if name not in metrics:
+            near_name = nearest(name, metrics)
+            yield (
+                contents.places[name],
+                f"stale: no metric {name!r} is declared{near_name}; {remedy}",
+            )
+        elif metrics[name] not in judged or declared is None:
+            message = f"stale: {file.stem} does not judge the metric {name!r} any more; {remedy}"
+            yield contents.places[name], message
+        elif accepted != declared:
+            message = f"{name} is in {accepted}, that of the system in {declared}: they are never "
+            yield contents.places[name], f"{message}compared; {remedy}, to be recorded anew"
 
 
-def _missing(file: Path, names: Sequence[str], what: str) -> Iterator[Diagnostic]:
+def _missing(file: Path, names: Sequence[str], what: str = "baseline") -> Iterator[tuple[str, str]]:
     if names:
         have = "1 case has" if len(names) == 1 else f"{len(names)} cases have"
-        message = (
-            f"{have} no {what}: {named(names, _NAMES_SHOWN)} (--dlperf-create-baselines records "
-            "them)"
-        )
-        yield Diagnostic(place=f"{file}:1", message=message)
-
-
-def _definition(
-    name: str, accepted: Definition, system: System, judged: Sequence[Metric], file: str
-) -> Iterator[str]:
-    """Compare a metric of the baselines with that of the system."""
-    remedy = "delete it here and in the entries"
-    metric = next((one for one in system.metrics if one.name == name), None)
-    if metric is None:
-        near = nearest(name, [one.name for one in system.metrics])
-        yield f"stale: {file} declares no metric {name!r}{near}; {remedy}"
-    elif metric not in judged:
-        yield f"stale: {file} does not judge the metric {name!r} any more; {remedy}"
-    elif accepted != (declared := Definition.of(metric)):
-        yield (
-            f"{name} is in {accepted}, that of the system in {declared}: they are never compared; "
-            f"{remedy}, to be recorded anew"
-        )
-
-
-def _metric(baseline: Baseline) -> Iterator[tuple[str, bool]]:
-    count, tolerance = len(baseline.sessions), baseline.tolerance_percent
-    if count > ROLLING_SESSIONS:
-        message = f"{count} sessions; the last {ROLLING_SESSIONS} count, delete the older ones"
-        yield message, True
-    if tolerance is not None and tolerance > _MAX_TOLERANCE_PERCENT:
-        yield f"the own tolerance is {tolerance:g} %: any loss up to it passes", False
+        listed = named(names, _NAMES_SHOWN)
+        message = f"{have} no {what}: {listed} (--dlperf-create-baselines records them)"
+        yield f"{file}:1", message

@@ -127,11 +127,7 @@ def _put(node: Any, name: str, value: Any, order: Order) -> None:
     """Set a value, or insert it in its order; comments below stay behind it."""
     if name in node:
         below = _taken(node, name)
-        if name == "sessions" and (kept := _overlap(node[name] or (), value)):
-            del node[name][:-kept]
-            node[name].extend(map(_styled, value[kept:]))
-        else:
-            node[name] = _styled(value, name)
+        node[name] = _styled(value, name)
     else:
         before = [one for one in node if order(one) < order(name)]
         below = _taken(node, before[-1]) if before else ""
@@ -146,13 +142,6 @@ def _pop(node: Any, name: str) -> None:
     del node[name]
     if at:
         _give(node, names[at - 1], below)
-
-
-def _overlap(old: Sequence[Any], wanted: Sequence[Any]) -> int:
-    """Count the sessions that stay: the last old ones that are the first wanted ones."""
-    times = [one["at"] for one in old]
-    sizes = range(min(len(old), len(wanted)), 0, -1)
-    return next((k for k in sizes if times[-k:] == [one["at"] for one in wanted[:k]]), 0)
 
 
 def _last_line(node: Any, key: Any) -> tuple[Any, Any, int]:

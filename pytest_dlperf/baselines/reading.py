@@ -11,7 +11,6 @@ from msgspec import Meta, Struct
 from pytest_dlperf.config.cluster import Cluster, Facts
 from pytest_dlperf.files.mistakes import nearest, unknown_key
 from pytest_dlperf.files.yamlfile import YamlFile
-from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import Baseline, BaselineKeys, Number, SharedKeys, Spread
 from pytest_dlperf.model.case import AXIS_VALUE_PATTERN, NAME_PATTERN, PRECISION_PATTERN
 from pytest_dlperf.model.keys import Part, Scalar, Text, TopologyText
@@ -22,8 +21,6 @@ from pytest_dlperf.model.work import WORK_PATTERN
 
 SIGNIFICANT_DIGITS: Final = 6
 """Digits that a number keeps in a file."""
-# Slack for a number exactly between two digits.
-_ROUNDING_SLACK: Final = 1.0001
 
 CaseKey = tuple[str, str]
 """Variant (``fp32-b128``) and topology (``4n8g``)."""
@@ -159,7 +156,7 @@ def read_contents(file: Path, machine: Mapping[str, str], text: str | None = Non
 def _check(
     file: YamlFile, place: tuple[str | int, ...], keys: BaselineKeys, said: BaselinesFile
 ) -> None:
-    """Report a metric that is not declared, and a number that is not the median of its runs."""
+    """Report a metric that is not declared, and times that do not exist."""
     name, metrics = str(place[-1]), said.metrics or {}
     if defined_as(name) not in metrics:
         file.error(
@@ -170,21 +167,6 @@ def _check(
     _check_shared(file, place, keys)
     for at, session in enumerate(keys.sessions or ()):
         _check_time(file, (*place, "sessions", at), session.at)
-    if not keys.runs:
-        return
-    # It was edited, or cut off.
-    values = [*keys.runs.values(), *keys.strays.values()]
-    exact, decimals = statistics.median(values), said.estimator.decimals_of(name)
-    # Each number of a file is off by half of its last digit at most.
-    rounding = 0.5 * 10.0 ** (1 - SIGNIFICANT_DIGITS) * (keys.accepted + max(values))
-    rounding += 0.0 if decimals is None else 0.5 * 10.0**-decimals
-    if abs(keys.accepted - exact) > rounding * _ROUNDING_SLACK:
-        shown = f"{significant(exact)}" if decimals is None else f"{exact:.{decimals}f}"
-        file.error(
-            (*place, "accepted"),
-            f"the number {keys.accepted!r} does not follow from its runs: the median of "
-            f"{len(values)} {'runs and strays' if keys.strays else 'runs'} is {shown}",
-        )
 
 
 def _check_shared(file: YamlFile, place: tuple[str | int, ...], keys: SharedKeys) -> None:

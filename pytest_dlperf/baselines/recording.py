@@ -81,22 +81,20 @@ def record(
         LockError: The cluster's lock cannot be acquired.
         OSError: A file or its folder cannot be written.
     """
-    done: list[Change] = []
     refused: list[tuple[Change, str]] = []
     files: dict[str, _BaselineFile] = {}
     with locked(cluster.directory / ".lock", limit_s=MAX_LOCK_WAIT_S):
         for change in changes:
             system = change.case.system
-            if system not in files:
-                files[system] = _BaselineFile(cluster, system, provenance)
-            why = files[system].why_not(change)
-            if why is None:
-                files[system].changes.append(change)
-                done.append(change)
+            file = files.setdefault(system, _BaselineFile(cluster, system, provenance))
+            if (why := file.why_not(change)) is None:
+                file.changes.append(change)
             else:
                 refused.append((change, why))
-        _write(cluster, {one: one.new_text() for one in files.values() if one.changes})
-    return RecordOutcome(done=tuple(done), refused=tuple(refused))
+        changed = [file for file in files.values() if file.changes]
+        _write(cluster, {file: file.new_text() for file in changed})
+    done = tuple(change for file in changed for change in file.changes)
+    return RecordOutcome(done=done, refused=tuple(refused))
 
 
 def _write(cluster: Cluster, texts: Mapping[_BaselineFile, str]) -> None:
@@ -131,13 +129,13 @@ class _BaselineFile:
         self.file = cluster.directory / f"{system}.yaml"
         self.is_new = not self.file.exists()
         self.changes: list[Change] = []
-        self._cluster = cluster
+        self._machine = cluster.machine
         estimator = cluster.estimator.value
         head: dict[str, Any] = {"system": system, "metrics": None, "estimator": estimator}
         head |= {"provenance": dict(provenance)} if provenance else {}
         head["entries"] = None
         self.text = _new_file("baselines", head) if self.is_new else read_text(self.file)
-        self._contents = read_contents(self.file, cluster.machine, self.text)
+        self._contents = read_contents(self.file, self._machine, self.text)
 
     def why_not(self, change: Change) -> str | None:
         """Return why a change is refused; ``None`` if it is not."""
@@ -155,19 +153,10 @@ class _BaselineFile:
                 f"measured {new}; delete the metric from the file to record it anew"
             )
         standing = contents.baselines.get(change.key, {}).get(change.metric.name)
-        if standing is not None and known is None:
-            return (
-                f"another session has recorded {standing.accepted:g} at {standing.place} "
-                "meanwhile; run again to be judged against it"
-            )
-        if standing is None and known is not None:
-            return (
-                f"the number that this session was judged against is gone from {known.place}; run "
-                "again"
-            )
-        if standing and known and replace(standing, place="") != replace(known, place=""):
-            return f"{standing.place} was changed meanwhile; run again to be judged against it"
-        return None
+        if _without_place(standing) == _without_place(known):
+            return None
+        place = next((one.place for one in (standing, known) if one is not None), self.file)
+        return f"another session has changed {place} meanwhile; run again to be judged against it"
 
     def new_text(self) -> str:
         """Return the text with all changes, as it is read back.
@@ -175,13 +164,12 @@ class _BaselineFile:
         Raises:
             YamlError: Something else would change with them.
         """
-        contents, machine = self._contents, self._cluster.machine
+        contents, machine = self._contents, self._machine
         wanted = {key: dict(entry) for key, entry in contents.baselines.items()}
         for change in self.changes:
             wanted.setdefault(change.key, {})[change.metric.name] = change.now
         try:
-            document = Document(self.text)
-            defined = dict(contents.metrics)
+            document, defined = Document(self.text), dict(contents.metrics)
             # An entry with more metrics than others knows best where each belongs.
             keys = [change.key for change in self.changes]
             for change in sorted(self.changes, key=lambda change: -keys.count(change.key)):
@@ -204,6 +192,10 @@ class _BaselineFile:
     def _cannot_be_changed(self, why: str) -> YamlError:
         message = f"the file is laid out in a way that cannot be changed ({why}); do it by hand"
         return YamlError.at(self.file, message, path="$.entries")
+
+
+def _without_place(baseline: Baseline | None) -> Baseline | None:
+    return None if baseline is None else replace(baseline, place="")
 
 
 def _entry(baselines: Mapping[str, Baseline], machine: Mapping[str, str]) -> dict[str, Any]:

@@ -115,6 +115,8 @@ class Seen(NamedTuple):
 
     setting: int
     worse: float | None
+    sitting: int = 0
+    """Runs of one sitting have the same level."""
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -132,13 +134,13 @@ class Search:
         self.levels, self.count = levels, count
         self._noise = max(levels.noise * (1 + _DOUBT / levels.dof), _MIN_NOISE * levels.loss)
         self._checks = max(_MIN_CHECKS, math.ceil((_CHECK_ERRORS * self._noise / levels.loss) ** 2))
-        self._runs: dict[int, list[float]] = {}
+        self._runs: dict[int, list[tuple[int, float]]] = {}
         broken = set()
-        for setting, worse in seen:
+        for setting, worse, sitting in seen:
             if worse is None:
                 broken.add(setting)
             else:
-                self._runs.setdefault(setting, []).append(worse)
+                self._runs.setdefault(setting, []).append((sitting, worse))
         self._settings = [k for k in range(count + 1) if k not in broken or k in self._runs]
         self.probabilities = self._posterior()
 
@@ -151,7 +153,7 @@ class Search:
         for (level, prior), (loss, of_loss) in product(level_errors, losses):
             if loss > 0:
                 good, bad = (
-                    [math.fsum(self._log_density(one - at) for one in self._of(k)) for k in cuts]
+                    [math.fsum(self._log_density(one - at) for _, one in self._of(k)) for k in cuts]
                     for at in (level, level + loss)
                 )
                 before, after = accumulate(good[:-1]), [*accumulate(bad[:0:-1])][::-1]
@@ -176,7 +178,7 @@ class Search:
         far = math.sqrt(2 / math.pi) / width / (1 + (away / width) ** 2)
         return math.log((1 - _OUTLIERS) * usual + _OUTLIERS * far)
 
-    def _of(self, setting: int) -> list[float]:
+    def _of(self, setting: int) -> list[tuple[int, float]]:
         return self._runs.get(setting, [])
 
     def best(self) -> tuple[range, float]:
@@ -186,13 +188,18 @@ class Search:
         return max(shares, key=lambda one: one[1])
 
     def found(self) -> Found | None:
-        """Name the changes at fault, if enough runs of both sides confirm them."""
+        """Name the changes at fault, if enough runs of both sides, in one sitting, confirm them."""
         changes, share = self.best()
-        good, bad = self._of(changes.start), self._of(changes.stop)
-        pairs = min(len(good), len(bad))
+        sides = [self._of(side) for side in (changes.start, changes.stop)]
+        shown = []
+        for sitting in {sitting for sitting, _ in sides[0]}:
+            good, bad = ([worse for at, worse in side if at == sitting] for side in sides)
+            if bad:
+                shown.append((min(len(good), len(bad)), median(bad) - median(good)))
+        pairs = sum(count for count, _ in shown)
         if share < SURE or pairs < self._checks:
             return None
-        loss = median(bad) - median(good)
+        loss = math.fsum(count * loss for count, loss in shown) / pairs
         if loss <= _MIN_PART * self.levels.loss:
             return None
         return Found(changes=changes, loss=loss, loss_error=self._noise * math.sqrt(2 / pairs))

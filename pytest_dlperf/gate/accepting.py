@@ -1,4 +1,4 @@
-"""What may be accepted, what joins a baseline, and what it takes if it may not."""
+"""What may be accepted, and what it takes if it may not."""
 
 from __future__ import annotations
 
@@ -11,22 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.inputs import GateInput
-from pytest_dlperf.gate.noise import (
-    OUTLIER_RADIUS_NOISE,
-    median_variance,
-    noise,
-    pooled_noise,
-    t_quantile,
-)
-from pytest_dlperf.gate.rule import Rule
+from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, median_variance, noise, t_quantile
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.baseline import (
-    ROLLING_SESSIONS,
-    SPREAD_SESSIONS,
-    Baseline,
-    PooledNoise,
-    Spread,
-)
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import Better, Metric, Source
 from pytest_dlperf.model.statistics import (
@@ -41,15 +27,11 @@ _WORSE: Final = (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT)
 _MIN_RUNS_FOR_DEVIATION: Final = 3
 """Fewer runs do not show how far runs usually lie apart."""
 _SURE_DEVIATIONS: Final = 2.576
-"""Normal deviations that one night in 200 exceeds."""
-_UNLIKELY_GAIN: Final = 10.0
-"""From so many times the accepted number on, a unit has changed rather than the software."""
+"""Normal deviations that one session in 200 exceeds."""
 _MIN_GAP: Final = 0.015
 _MIN_GAP_IN_RANGES: Final = 4.0
 """Runs lie in two groups if a gap between them is so many times as wide as the wider group."""
 _MIN_RUNS_OF_GROUP: Final = 2
-_MAX_CARRIED_DOF: Final = 44
-"""Noise from before an acceptance counts as much as that of a year's quarter of weekly sessions."""
 
 
 class GateOptions(Struct, frozen=True, kw_only=True):
@@ -64,38 +46,20 @@ class GateOptions(Struct, frozen=True, kw_only=True):
     """Why a worse number is accepted (``--dlperf-reason``)."""
 
 
-def accept(
-    judgement: Judgement, gate_input: GateInput, options: GateOptions, *, reference: Verdict | None
-) -> Judgement:
-    """Mark the judgement as recorded if the session accepts its number, else say why not.
-
-    ``reference`` is the verdict on a ratio's reference.
-    """
+def accept(judgement: Judgement, gate_input: GateInput, options: GateOptions) -> Judgement:
+    """Mark the judgement as recorded if the session accepts its number, else say why not."""
     if not _is_to_be_recorded(judgement, gate_input, options):
         return judgement
-    metric = gate_input.metric
-    runs = gate_input.case.measurement.samples(gate_input.base.name).values
-    problem = why_too_scattered(runs, tolerance_percent=gate_input.tolerance_percent)
-    remedy = remedy_for_scatter(metric, runs) if problem is not None else None
-    if reference in (*_WORSE, Verdict.INCONCLUSIVE):
-        problem, remedy = f"its reference is {reference.value}", None
-    if problem is None and options.reason is None:
-        if any(run.paused for run in gate_input.case.measurement.runs):
-            problem = "most of a run's time is one pause, which needs --dlperf-reason 'TEXT'"
-        elif gate_input.contradiction is not None:
-            problem = gate_input.contradiction
-            remedy = "declare what the number is ('covers', 'rate_scope', its group), or another"
-        elif _worsens(judgement, gate_input.baseline):
-            problem = "a worse number needs --dlperf-reason 'TEXT'"
+    problem, remedy = _why_refused(judgement, gate_input, options)
     if problem is not None:
         refusal = "; ".join(filter(None, (f"not accepted: {problem}", remedy)))
         reason = f"{judgement.reason}; {refusal}" if judgement.reason else refusal
         return replace(judgement, reason=reason, refused=problem, remedy=remedy)
-    notes = (*judgement.notes, *_note_of_groups(runs))
+    notes = (*judgement.notes, *_note_of_groups(gate_input.runs))
     if judgement.verdict is Verdict.NO_BASELINE:
         # The reason why nothing could be compared stays as a note.
         notes = (*notes, *filter(None, [judgement.reason]))
-        return replace(judgement, verdict=Verdict.PASS, reason=None, notes=notes, recorded=True)
+        judgement = replace(judgement, verdict=Verdict.PASS, reason=None)
     return replace(judgement, notes=notes, recorded=True)
 
 
@@ -119,80 +83,35 @@ def _is_to_be_recorded(judgement: Judgement, gate_input: GateInput, options: Gat
     A number of another unit, direction or estimator never replaces the accepted one, which has to
     be deleted first. A number of another machine does.
     """
-    if judgement.verdict is not Verdict.NO_BASELINE:
-        return options.updates and is_another_level(judgement)
     metric, baseline = gate_input.metric, gate_input.baseline
-    # A ratio needs a baseline of the metric that it is taken of, too.
-    if baseline is None or gate_input.base.name not in gate_input.case.baselines:
-        return options.creates or options.updates
-    new = metric.unit, metric.better, gate_input.case.measurement.estimator
-    return options.updates and new == (baseline.unit, baseline.better, baseline.estimator)
+    if judgement.verdict is Verdict.NO_BASELINE:
+        # A ratio needs a baseline of the metric that it is taken of, too.
+        if baseline is None or gate_input.base.name not in gate_input.case.baselines:
+            return options.creates or options.updates
+        new = metric.unit, metric.better, gate_input.case.measurement.estimator
+        return options.updates and new == (baseline.unit, baseline.better, baseline.estimator)
+    return options.updates and judgement.verdict in (*_WORSE, Verdict.IMPROVED)
 
 
-def is_another_level(judgement: Judgement) -> bool:
-    """Whether a sound number differs from what the baseline allows, to either side."""
-    if judgement.verdict is Verdict.INCONCLUSIVE:
-        measured, accepted = judgement.measured, judgement.accepted
-        return bool(measured and accepted) and is_unlikely_gain(
-            measured or 0.0, accepted or 0.0, judgement.metric
-        )
-    return judgement.verdict in (*_WORSE, Verdict.IMPROVED)
-
-
-def why_not_added(judgement: Judgement, gate_input: GateInput) -> str | None:
-    """Return why the runs of a session that passes do not join; ``None`` if they do."""
-    rule = gate_input.rule
-    if rule is None:
-        return "it has no baseline"
-    if judgement.verdict is Verdict.IMPROVED:
-        return "it has improved: accept the number with --dlperf-update-baselines first"
-    runs = gate_input.case.measurement.samples(gate_input.metric.name).values
-    if rule.noise is None:
-        return why_too_scattered(runs, tolerance_percent=gate_input.tolerance_percent)
-    own = pooled_noise([runs])
-    if own is None or not rule.is_noisy(runs):
-        return None
-    return (
-        f"its runs differ by {numbers.variation(own.deviation)}, those of the baseline by "
-        f"{numbers.variation(rule.noise.deviation)}"
-    )
-
-
-def spread_with(rule: Rule, runs: Sequence[float]) -> Spread:
-    """Return the spread of a baseline that a session joins."""
-    known, loss = rule.baseline.spread, rule.loss_of(runs)
-    new = (*known.losses, *filter(None, (known.changed, loss)))[-SPREAD_SESSIONS:]
-    # Twelve sessions show their noise themselves.
-    is_known = len(rule.baseline.rolling) + 1 >= ROLLING_SESSIONS
-    return Spread(losses=new, noise=None if is_known else known.noise)
-
-
-def spread_with_changed(rule: Rule, runs: Sequence[float]) -> Spread:
-    """Return the spread after a worse or better session: of several in a row the first is kept."""
-    known = rule.baseline.spread
-    return replace(known, changed=known.changed or rule.loss_of(runs))
-
-
-def spread_after_acceptance(rule: Rule, runs: Sequence[float]) -> Spread:
-    """Return the spread for another accepted number: only the level is new."""
-    found, kept = rule.noise, None
-    if found is not None:
-        deviation, dof = round(found.deviation, 6), min(found.dof, _MAX_CARRIED_DOF)
-        kept = PooledNoise(deviation=deviation, dof=dof)
-    known = rule.baseline.spread
-    # What a person accepts as worse is other software; a gain may be a night's.
-    changed = known.changed or rule.loss_of(runs)
-    gain = (changed,) if changed is not None and changed.percent < 0 else ()
-    return Spread(losses=(*known.losses, *gain)[-SPREAD_SESSIONS:], noise=kept)
-
-
-def _worsens(judgement: Judgement, baseline: Baseline | None) -> bool:
-    """Whether tonight is worse than the accepted number or the last sessions."""
-    if judgement.verdict in _WORSE:
-        return True
-    if baseline is None or judgement.measured is None:
-        return False
-    return baseline.better.is_worse(judgement.measured, baseline.accepted)
+def _why_refused(
+    judgement: Judgement, gate_input: GateInput, options: GateOptions
+) -> tuple[str | None, str | None]:
+    """Return why a number is not accepted, and what it takes, as far as there is something."""
+    baseline, runs = gate_input.baseline, gate_input.runs
+    problem = why_too_scattered(runs, tolerance_percent=gate_input.tolerance_percent)
+    if problem is not None:
+        return problem, remedy_for_scatter(gate_input.metric, runs)
+    if options.reason is not None:
+        return None, None
+    if any(run.paused for run in gate_input.case.measurement.runs):
+        return "most of a run's time is one pause, which needs --dlperf-reason 'TEXT'", None
+    if gate_input.contradiction is not None:
+        remedy = "declare what the number is ('covers', 'rate_scope', its group), or another"
+        return gate_input.contradiction, remedy
+    is_worse = judgement.verdict in _WORSE
+    if baseline is not None and judgement.measured is not None:
+        is_worse |= baseline.better.is_worse(judgement.measured, baseline.accepted)
+    return "a worse number needs --dlperf-reason 'TEXT'" if is_worse else None, None
 
 
 def why_too_scattered(runs: Sequence[float], *, tolerance_percent: float) -> str | None:
@@ -210,21 +129,20 @@ def why_too_scattered(runs: Sequence[float], *, tolerance_percent: float) -> str
     middle = median(runs)
     radius = middle * max(OUTLIER_RADIUS_NOISE * deviation, tolerance_percent / 100)
     far = sum(abs(run - middle) > radius for run in runs)
-    if 3 * far > len(runs):
-        return f"{far} of its {len(runs)} runs lie far from the others"
-    return None
+    is_far = 3 * far > len(runs)
+    return f"{far} of its {len(runs)} runs lie far from the others" if is_far else None
 
 
 def _note_of_groups(runs: Sequence[float]) -> tuple[str, ...]:
     """Note that runs to accept lie in two groups."""
     ordered = sorted(runs)
-    if len(ordered) < 2 * _MIN_RUNS_OF_GROUP:
-        return ()
-    gaps = [after - before for before, after in pairwise(ordered)]
+    gaps = [after - before for before, after in pairwise(ordered)] or [0.0]
     split = gaps.index(max(gaps)) + 1
     low, high = ordered[:split], ordered[split:]
+    if min(len(low), len(high)) < _MIN_RUNS_OF_GROUP:
+        return ()
     widest = max(low[-1] - low[0], high[-1] - high[0], _MIN_GAP * high[0] / _MIN_GAP_IN_RANGES)
-    if min(len(low), len(high)) < _MIN_RUNS_OF_GROUP or max(gaps) <= _MIN_GAP_IN_RANGES * widest:
+    if max(gaps) <= _MIN_GAP_IN_RANGES * widest:
         return ()
     apart = numbers.percent(100 * (1 - mean(low) / mean(high)))
     note = (
@@ -234,17 +152,10 @@ def _note_of_groups(runs: Sequence[float]) -> tuple[str, ...]:
     return (note,)
 
 
-def is_unlikely_gain(measured: float, accepted: float, metric: Metric) -> bool:
-    """Whether a number is so much better than the accepted one that units differ, more likely."""
-    is_higher = metric.better is Better.HIGHER
-    low, high = (accepted, measured) if is_higher else (measured, accepted)
-    return 0 < low * _UNLIKELY_GAIN <= high
-
-
 def needed_tolerance(runs: Sequence[float], better: Better) -> float | None:
     """Return the tolerance that runs with this scatter need, as a part; ``None`` with too few.
 
-    With it, the median of as many runs is a false alarm in one night of 200 at most. The scatter
+    With it, the median of as many runs is a false alarm in one session of 200 at most. The scatter
     is that of logarithms, since times near zero are skewed.
     """
     if len(runs) < _MIN_RUNS_FOR_DEVIATION:

@@ -1,11 +1,10 @@
-"""The control arm: confirms a verdict by the accepted software, run tonight on the same hosts."""
+"""The control arm: confirms a verdict by the accepted software, run now on the same hosts."""
 
 from __future__ import annotations
 
 import math
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.gate.noise import location, pooled_noise, t_quantile
@@ -23,20 +22,9 @@ _CONFIRMING_ERRORS: Final = 1.645
 """A loss that is confirmed has failed once already, so it needs less than a first alarm."""
 
 
-_TOO_FEW: Final = "too few runs of each to estimate their noise"
-
-
-class ControlRuns(Struct, frozen=True, kw_only=True):
-    """Runs of a case, interleaved with the accepted software."""
-
-    interleaved: InterleavedRuns | None = None
-    problem: str | None = None
-    """Why there are none."""
-
-
 def confirm(
     judgement: Judgement,
-    runs: ControlRuns,
+    runs: InterleavedRuns | str,
     baseline: Baseline | None,
     *,
     min_loss_percent: float,
@@ -45,31 +33,29 @@ def confirm(
     """Confirm a regression by candidate and control, run interleaved, or take it back.
 
     It stands if the candidate is worse than the control, else it becomes ``environment_shift``.
-    If the two cannot be compared, it becomes ``without_control``, the judgement of a gate without
-    control arm: a smaller loss counts only if it is confirmed. A ratio is confirmed by the runs of
-    its case. ``baseline`` is that of the compared metric, ``min_loss_percent`` the smallest loss
-    that counts.
+    If the two cannot be compared, or ``runs`` says why there are none, it becomes
+    ``without_control``, the judgement of a gate without control arm: a smaller loss counts only if
+    it is confirmed. A ratio is confirmed by the runs of its case. ``baseline`` is that of the
+    compared metric, ``min_loss_percent`` the smallest loss that counts.
     """
-    both, name = runs.interleaved, judgement.metric.ratio_of or judgement.metric.name
-    problem = runs.problem or "the control arm has not run"
-    noise = None
-    if both is not None:
-        for run in both.candidate.broken_runs:
-            # The tested software has broken: these runs count like the others.
-            where = f"{both.candidate.case_id}, run {run.run} beside the accepted software"
-            verdict = Verdict(run.status.value)
-            return replace(judgement, verdict=verdict, reason=f"{where}: {run.reason}")
-        why = _why_incomparable(both, name)
-        noise = _noise(both, name, baseline) if why is None else None
-        problem = f"the control arm is inconclusive: {why or _TOO_FEW}"
-    if both is None or noise is None:
-        return replace(without_control, notes=(*without_control.notes, problem))
+    if isinstance(runs, str):
+        return replace(without_control, notes=(*without_control.notes, runs))
+    for run in runs.candidate.broken_runs:
+        # The tested software has broken: these runs count like the others.
+        where = f"{runs.candidate.case_id}, run {run.run} beside the accepted software"
+        verdict = Verdict(run.status.value)
+        return replace(judgement, verdict=verdict, reason=f"{where}: {run.reason}")
+    name = judgement.metric.ratio_of or judgement.metric.name
+    problem = _why_incomparable(runs, name)
+    noise = _noise(runs, name, baseline) if problem is None else None
+    if noise is None:
+        problem = problem or "too few runs of each to estimate their noise"
+        note = f"the control arm is inconclusive: {problem}"
+        return replace(without_control, notes=(*without_control.notes, note))
     # Where a loss of 1 % counts, a loss below 1.5 % has to be confirmed.
     least = min(_MAX_CONFIRMING_LOSS, _CONFIRMING_SHARE * min_loss_percent / 100)
     accepted = baseline.accepted if baseline else None
-    is_confirmed, comparison = _compare(
-        both, judgement.metric, noise, least=least, accepted=accepted
-    )
+    is_confirmed, comparison = _compare(runs, judgement.metric, noise, least, accepted)
     told = f"{'' if is_confirmed else 'not '}confirmed by the control arm: {comparison}"
     return replace(
         judgement,
@@ -103,19 +89,14 @@ def _noise(both: InterleavedRuns, name: str, baseline: Baseline | None) -> Poole
 
 
 def _compare(
-    both: InterleavedRuns,
-    metric: Metric,
-    noise: PooledNoise,
-    *,
-    least: float,
-    accepted: float | None,
+    both: InterleavedRuns, metric: Metric, noise: PooledNoise, least: float, accepted: float | None
 ) -> tuple[bool, str]:
     """Return whether the candidate is worse, and the comparison in words."""
     better, name = metric.better, metric.ratio_of or metric.name
     if better is None:
         raise AssertionError(f"{metric.name} has no direction")
     candidate, control = both.candidate.samples(name), both.control.samples(name)
-    # The runs of a pair follow each other, so drift through the night cancels.
+    # The runs of a pair follow each other, so drift through the session cancels.
     ratios = [one / other for one, other in zip(candidate.values, control.values, strict=False)]
     loss = better.loss(location(ratios, noise.deviation * math.sqrt(2)), 1.0)
     error = noise.deviation * math.sqrt(2 / len(ratios))

@@ -23,8 +23,8 @@ class MeasuredCase(Struct, frozen=True):
 
     def why_incomparable(self, metric: Metric) -> str | None:
         """Return why a metric and its baseline cannot be compared; ``None`` if they can."""
-        baseline = self.baselines.get(metric.name)
-        return None if baseline is None else baseline.why_incomparable(metric, self.measurement)
+        known = self.baselines.get(metric.name)
+        return None if known is None else known.why_incomparable(metric, self.measurement)
 
 
 class GateInput(Struct, frozen=True):
@@ -34,8 +34,6 @@ class GateInput(Struct, frozen=True):
     case: MeasuredCase
     terms: Terms
     reference: MeasuredCase | None = None
-    base_terms: Terms | None = None
-    """Terms of the metric that a ratio is taken of."""
     now: datetime | None = None
     """When it is judged; ``None`` where that is not when it was measured."""
     contradiction: str | None = None
@@ -46,6 +44,11 @@ class GateInput(Struct, frozen=True):
         """The metric of single runs: the one that a ratio is taken of, else the metric itself."""
         over = self.metric.ratio_of
         return self.metric if over is None else self.case.measurement.metric(over)
+
+    @property
+    def runs(self) -> tuple[float, ...]:
+        """The numbers of the case's runs; of a ratio, those of the metric it is taken of."""
+        return self.case.measurement.samples(self.base.name).values
 
     @property
     def measured(self) -> float | None:
@@ -74,24 +77,25 @@ class GateInput(Struct, frozen=True):
         return Rule(self.metric, self.baseline, self.terms, available=available)
 
     @property
-    def min_loss_percent(self) -> float:
-        """The smallest loss that counts."""
-        return self.terms.min_loss_of(self.metric, self.baseline)
-
-    @property
     def ends(self) -> tuple[MeasuredCase, ...]:
         """The case, then the reference of a ratio."""
         return (self.case,) if self.reference is None else (self.case, self.reference)
 
     @property
     def without_control(self) -> GateInput:
-        """The same for a gate without control arm, where a loss may be the night's."""
+        """The same for a gate without control arm, where a loss may be the session's."""
         return replace(self, terms=replace(self.terms, has_control=False))
 
     @property
-    def of_reference(self) -> GateInput | None:
-        """The input that judges a ratio's reference by itself."""
-        if self.reference is None:
-            return None
-        terms = replace(self.base_terms or self.terms, repeats=None)
-        return GateInput(self.base, self.reference, terms).without_control
+    def why_incomparable(self) -> str | None:
+        """Why the baseline cannot be compared with what was measured; ``None`` if it can."""
+        baseline, base = self.baseline, self.base
+        compared = [(self.case, self.metric), *((end, base) for end in self.ends)]
+        problem = next(filter(None, (end.why_incomparable(about) for end, about in compared)), None)
+        if problem is None and baseline is not None and self.reference is not None:
+            problem = baseline.why_other_ratio(self.reference.measurement.case_id)
+        if problem is None and baseline is not None and base.name not in self.case.baselines:
+            problem = (
+                f"{baseline.place} has no {base.name}, by which its {self.metric.name} is judged"
+            )
+        return problem

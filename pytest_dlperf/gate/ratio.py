@@ -31,23 +31,19 @@ def decide_ratio(
     Where the runs of both ends explain more than the tolerance, that passes.
     """
     accepted, better = baseline.accepted, baseline.better
-    errors = [_error(end, gate_input.base) for end in gate_input.ends]
-    known = [error for error in errors if error is not None]
-    error = StandardError.combined(known) if len(known) == len(errors) else None
-    allowed = gate_input.tolerance_percent / 100
+    described, errors = zip(*(_end(end, gate_input.base) for end in gate_input.ends), strict=True)
+    error = None if None in errors else StandardError.combined(errors)
+    allowed, sees = gate_input.tolerance_percent / 100, None
     if error is not None:
         allowed = max(allowed, t_quantile(_LIMIT_DEVIATIONS, error.dof) * error.value)
+        sees = 100 * min(allowed + t_quantile(QUANTILE_90, error.dof) * error.value, 1.0)
+    verdict = Verdict.PASS
     # Products, not the loss: a ratio of exactly the allowed number has to pass.
     if better.is_worse(measured, better.changed(accepted, -allowed)):
         verdict = Verdict.REGRESSED
     elif better.is_worse(better.changed(accepted, allowed), measured):
         verdict = Verdict.IMPROVED
-    else:
-        verdict = Verdict.PASS
     difference = measured / accepted - 1
-    sees = None
-    if error is not None:
-        sees = 100 * min(allowed + t_quantile(QUANTILE_90, error.dof) * error.value, 1.0)
     decision = Decision(
         verdict=verdict,
         reference=accepted,
@@ -56,27 +52,21 @@ def decide_ratio(
         interval_percent=error.interval_percent(difference) if error else None,
         min_detectable_percent=sees,
     )
-    return decision, tuple(_described(end, gate_input.base) for end in gate_input.ends)
+    return decision, described
 
 
-def _error(end: MeasuredCase, base: Metric) -> StandardError | None:
-    """Standard error of an end's median over the accepted one, as a part; ``None`` if unknown."""
-    runs = end.measurement.samples(base.name).values
-    baseline = end.baselines.get(base.name)
+def _end(end: MeasuredCase, base: Metric) -> tuple[str, StandardError | None]:
+    """Describe an end; also return the standard error of its median over the accepted one."""
+    samples, baseline = end.measurement.samples(base.name), end.baselines.get(base.name)
+    said = f"{end.measurement.case_id}: {numbers.quantity(samples.median, base.unit)}"
+    if samples.median is not None and baseline is not None:
+        difference = difference_percent(samples.median, baseline.accepted)
+        accepted = numbers.quantity(baseline.accepted)
+        said += f", {numbers.signed_percent(difference)} from the accepted {accepted}"
+    runs = samples.values
     noise = pooled_noise([*(baseline.rolling if baseline else ()), runs])
     if noise is None:
-        return None
-    accepted = len(baseline.runs) if baseline and baseline.runs else len(runs)
-    variance = median_variance(accepted) + median_variance(len(runs))
-    return StandardError(value=noise.deviation * math.sqrt(variance), dof=noise.dof)
-
-
-def _described(end: MeasuredCase, base: Metric) -> str:
-    """Write tonight's number of an end, and the accepted one."""
-    median = end.measurement.samples(base.name).median
-    said = f"{end.measurement.case_id}: {numbers.quantity(median, base.unit)}"
-    baseline = end.baselines.get(base.name)
-    if median is None or baseline is None:
-        return said
-    difference = numbers.signed_percent(difference_percent(median, baseline.accepted))
-    return f"{said}, {difference} from the accepted {numbers.quantity(baseline.accepted)}"
+        return said, None
+    count = len(baseline.runs) if baseline and baseline.runs else len(runs)
+    variance = median_variance(count) + median_variance(len(runs))
+    return said, StandardError(value=noise.deviation * math.sqrt(variance), dof=noise.dof)

@@ -41,14 +41,12 @@ class RepeatsByRule(Struct, frozen=True):
         whole = [run for run in runs if run.status is RunStatus.OK]
         if len(whole) < max(self.at_least, 1):
             return False
-        for name, rule in self.rules.items():
-            values = [run.metrics[name] for run in whole if name in run.metrics]
-            # A missing or unusable number is invalid, however many runs follow.
-            if len(values) < len(whole) or min(values) <= 0:
-                continue
-            if not rule.is_enough(values):
-                return False
-        return True
+        values = {name: [run.metrics.get(name, 0.0) for run in whole] for name in self.rules}
+        # A missing or unusable number is invalid, however many runs follow.
+        return all(
+            min(values[name]) <= 0 or rule.is_enough(values[name])
+            for name, rule in self.rules.items()
+        )
 
 
 def repeats_for(
@@ -59,9 +57,9 @@ def repeats_for(
 ) -> Repeats:
     """Choose how many runs of a case are taken: until each metric's rule has decided.
 
-    A number that the user fixed stands. ``terms_by_metric`` has the judged metrics; those that a
-    ratio is taken of are among them. A metric without baseline takes the system's usual runs, a
-    session that ``records`` baselines as many as may be added.
+    ``terms_by_metric`` has the judged metrics; those that a ratio is taken of are among them. A
+    metric without baseline takes the system's usual runs, a session that ``records`` baselines as
+    many as may be added.
     """
     rules: dict[str, Rule] = {}
     fewest = 1
@@ -72,10 +70,8 @@ def repeats_for(
         # Where so much passes anyhow, runs that could be added would be for nothing.
         if records and terms.tolerance_of(baseline) <= _MAX_TOLERANCE_PERCENT:
             fewest = max(fewest, ADDED_RUNS)
-        if metric.ratio_of is not None:
-            continue
-        if metric.better is not None and baseline is not None:
+        if metric.ratio_of is None and metric.better is not None and baseline is not None:
             rules[metric.name] = Rule(metric, baseline, terms)
-        else:
+        elif metric.ratio_of is None:
             fewest = max(fewest, terms.default_repeats)
     return RepeatsByRule(rules, fewest) if rules else FixedRepeats(fewest)

@@ -1,16 +1,16 @@
-"""The rule that judges every metric: tonight's runs against the sessions that its baseline keeps.
+"""The rule that judges every metric: a session's runs against those that its baseline keeps.
 
 Numbers are logarithms, turned so that less is worse; a loss is a difference of two of them.
 
 1. A session's level is the mean of its runs near the median, the baseline's level the mean of its
    sessions' levels.
-2. The noise between runs is pooled within sessions, tonight's included.
+2. The noise between runs is pooled within sessions, the judged one included.
 3. Each session leaves its loss against the level of its time, red ones too: of a row of red
    sessions the first, once a green one has followed. The last thirty show how sessions differ, less
    the noise of runs, shrunk to a prior while they are few.
-4. Tonight is red if its loss exceeds a floor, what runs explain, and what sessions explain.
+4. A session is red if its loss exceeds a floor, what runs explain, and what sessions explain.
 5. It is also red if it is worse than the accepted number by more than the tolerance: a little may
-   be lost every night.
+   be lost every time.
 6. A gain is judged by the same limits as a loss.
 
 ``benchmarks/gate_power.py`` shows the false alarms and the power that the constants give.
@@ -86,11 +86,12 @@ _MUCH_LESS: Final = 1.5
 """From so many times the usual loss on, a session says that it sees less."""
 
 
-class _Tonight(NamedTuple):
+class _Seen(NamedTuple):
     """What so many runs show."""
 
     level: float
-    near: tuple[float, ...]
+    near: int
+    """How many of them count for it."""
     accidents: tuple[float, ...]
     noise: PooledNoise | None
     is_noisy: bool
@@ -98,7 +99,19 @@ class _Tonight(NamedTuple):
     @property
     def is_clear(self) -> bool:
         """Whether a third of the runs at most are accidents."""
-        return 2 * len(self.accidents) <= len(self.near)
+        return 2 * len(self.accidents) <= self.near
+
+
+class _Reference(NamedTuple):
+    """What a session is held against: the sessions of the baseline, or the accepted number."""
+
+    level: float
+    by_runs: float
+    """Variance of its level, in variances of a run."""
+    by_sessions: float
+    """The same in variances between sessions."""
+    least: float
+    """A loss up to this one passes."""
 
 
 class _Error(NamedTuple):
@@ -123,18 +136,20 @@ class Rule:
         wanted = terms.repeats or LAST_LOOK
         self.at_most = wanted if available is None else max(min(wanted, available), 1)
         self.tolerance = self._as_loss(terms.tolerance_of(baseline))
-        self._floor = self._as_loss(terms.min_loss_of(metric, baseline))
         sessions = baseline.rolling
+        self.sessions = len(sessions)
         self.noise = _combined(pooled_noise(sessions), baseline.spread.noise)
-        ends = [self._near(self._logs(runs)) for runs in sessions]
-        levels = [math.fsum(near) / len(near) for near in ends]
-        self.accepted = self._log(baseline.accepted)
-        self.sessions = len(levels)
-        self.level = math.fsum(levels) / len(levels) if levels else self.accepted
-        self._by_level = math.fsum(1 / len(near) for near in ends) / max(self.sessions, 1) ** 2
-        if self.sessions == 1 and baseline.runs:
-            # The first session is known by the number that a person has accepted.
-            self.level, self._by_level = self.accepted, _MEDIAN / len(baseline.runs)
+        accepted = self._log(baseline.accepted)
+        self._accepted = self._usual = _Reference(accepted, _MEDIAN / 5, 1.0, self.tolerance)
+        if sessions:
+            ends = [self._near(self._logs(runs)) for runs in sessions]
+            level = math.fsum(math.fsum(near) / len(near) for near in ends) / len(ends)
+            by_runs = math.fsum(1 / len(near) for near in ends) / len(ends) ** 2
+            if len(ends) == 1 and baseline.runs:
+                # The first session is known by the number that a person has accepted.
+                level, by_runs = accepted, _MEDIAN / len(baseline.runs)
+            floor = self._as_loss(terms.min_loss_of(metric, baseline))
+            self._usual = _Reference(level, by_runs, 1 / len(ends), floor)
         self._between, self._between_dof = self._spread()
         self._max_own_noise = math.inf
         if self.noise is not None:
@@ -148,7 +163,7 @@ class Rule:
 
     @property
     def min_detectable_percent(self) -> float | None:
-        """The loss that a usual night finds nine times out of ten; ``None`` if it is unknown."""
+        """The loss that a usual session finds nine times out of ten; ``None`` if it is unknown."""
         return self.detectable(self.at_most, self.noise)
 
     def is_enough(self, values: Sequence[float]) -> bool:
@@ -157,51 +172,48 @@ class Rule:
         if count >= self.at_most:
             return True
         is_look = count in LOOKS and self.terms.repeats is None
-        return is_look and self._verdict(values, self._tonight(values), is_last=False) is not None
+        return is_look and self._verdict(count, self._seen(values), is_last=False) is not None
 
     def decide(self, values: Sequence[float]) -> Decision:
         """Decide by all runs, of which there are some."""
-        tonight = self._tonight(values)
-        verdict = self._verdict(values, tonight, is_last=True) or Verdict.PASS
-        return self._decision(verdict, tonight, values)
+        seen = self._seen(values)
+        verdict = self._verdict(len(values), seen, is_last=True) or Verdict.PASS
+        return self._decision(verdict, seen, values)
 
-    def _verdict(
-        self, values: Sequence[float], tonight: _Tonight, *, is_last: bool
-    ) -> Verdict | None:
+    def _verdict(self, count: int, seen: _Seen, *, is_last: bool) -> Verdict | None:
         """Give the verdict; ``None`` asks for more runs."""
-        count = len(values)
-        loss, drift = self.level - tonight.level, self.accepted - tonight.level
-        limit = self._limit(count, tonight.noise)
-        allowed = self._limit(count, tonight.noise, since_accepted=True)
+        loss, drift = self._usual.level - seen.level, self._accepted.level - seen.level
+        limit = self._limit(count, seen.noise, self._usual)
+        allowed = self._limit(count, seen.noise, self._accepted)
         factor = 1.0 if is_last or count >= _FIRST_USUAL_ALARM else 2.0
         may_change = is_last or count >= _FIRST_ALARM
         is_worse = _exceeds(loss, factor * limit) or _exceeds(drift, factor * allowed)
         # Among more runs the accidents may be few enough to decide.
-        if is_worse and may_change and (tonight.is_clear or is_last):
-            return Verdict.REGRESSED if tonight.is_clear else Verdict.INCONCLUSIVE
-        if _exceeds(-loss, factor * limit) and may_change and tonight.is_clear:
+        if is_worse and may_change and (seen.is_clear or is_last):
+            return Verdict.REGRESSED if seen.is_clear else Verdict.INCONCLUSIVE
+        if _exceeds(-loss, factor * limit) and may_change and seen.is_clear:
             return Verdict.IMPROVED
-        if is_last and drift > self.tolerance and self._is_blind(tonight.noise):
+        if is_last and drift > self.tolerance and self._is_blind(self._sees(seen)):
             return Verdict.INCONCLUSIVE
-        usual = self._limit(self.at_most, tonight.noise)
+        usual = self._limit(self.at_most, seen.noise, self._usual)
         is_near = abs(loss) <= _PASSING * usual and drift <= _PASSING_DRIFT * allowed
         return Verdict.PASS if is_last or is_near else None
 
     def loss_of(self, values: Sequence[float]) -> Loss | None:
         """Return what a session leaves behind of its difference; ``None`` without a level."""
-        tonight = self._tonight(values)
-        if not self.sessions or tonight.noise is None:
+        seen = self._seen(values)
+        if not self.sessions or seen.noise is None:
             return None
         # A loss against a few sessions is larger by chance.
         extra = math.sqrt(1 + 1 / self.sessions)
-        error = tonight.noise.deviation * math.sqrt(1 / len(tonight.near) + self._by_level)
-        loss = self.level - tonight.level
+        error = seen.noise.deviation * math.sqrt(1 / seen.near + self._usual.by_runs)
+        loss = self._usual.level - seen.level
         return Loss(percent=round(100 * loss / extra, 3), error=round(100 * error / extra, 3))
 
     def is_noisy(self, values: Sequence[float]) -> bool:
         """Whether a session is far noisier than the baseline."""
-        tonight = self._tonight(values)
-        return tonight.is_noisy or not tonight.is_clear
+        seen = self._seen(values)
+        return seen.is_noisy or not seen.is_clear
 
     # ------------------------------------------------------------------------- numbers
 
@@ -249,7 +261,7 @@ class Rule:
         radius = max(_ACCIDENT_NOISE * deviation, _ACCIDENT)
         return [value for value in logs if abs(value - middle) <= radius]
 
-    def _tonight(self, values: Sequence[float]) -> _Tonight:
+    def _seen(self, values: Sequence[float]) -> _Seen:
         logs = self._logs(values)
         known = self.noise or pooled_noise([values])
         near = self._near(logs, known.deviation if known else None)
@@ -262,125 +274,122 @@ class Rule:
             known = own
         elif self.noise is not None and dof:
             known = _combined(self.noise, own)
-        return _Tonight(level, tuple(near), far, known, is_noisy)
+        return _Seen(level, len(near), far, known, is_noisy)
 
-    def _error(self, count: int, noise: PooledNoise, *, since_accepted: bool) -> _Error:
-        by_level = _MEDIAN / 5 if since_accepted else self._by_level
-        others = 1.0 if since_accepted else 1 / self.sessions
-        within = noise.deviation**2 * (1 / count + by_level)
-        between = 0.0 if self.terms.has_control else self._between * (1 + others)
+    def _error(self, count: int, noise: PooledNoise, held: _Reference) -> _Error:
+        within = noise.deviation**2 * (1 / count + held.by_runs)
+        between = 0.0 if self.terms.has_control else self._between * (1 + held.by_sessions)
         total = within + between
         dof = total**2 / (within**2 / noise.dof + between**2 / self._between_dof)
         return _Error(within, noise.dof, total, min(int(dof), _MAX_DOF))
 
-    def _limit(
-        self, count: int, noise: PooledNoise | None, *, since_accepted: bool = False
-    ) -> float:
+    def _limit(self, count: int, noise: PooledNoise | None, held: _Reference) -> float:
         """Return the largest loss that passes."""
-        since_accepted = since_accepted or not self.sessions
-        least = self.tolerance if since_accepted else self._floor
         if noise is None:
-            return max(least, self.tolerance)
+            return max(held.least, self.tolerance)
         members = self.terms.members
-        error = self._error(count, noise, since_accepted=since_accepted)
+        error = self._error(count, noise, held)
         sessions = _errors(_ALPHA, members, error.dof) * math.sqrt(error.total)
-        if not since_accepted and members == 1:
-            sessions = min(sessions, self._worst + least)
+        if held is not self._accepted and members == 1:
+            sessions = min(sessions, self._worst + held.least)
         runs = _errors(_ALPHA_RUNS, members, error.runs_dof) * math.sqrt(error.runs)
-        return max(least, runs, sessions)
+        return max(held.least, runs, sessions)
 
     def detectable(self, count: int, noise: PooledNoise | None) -> float | None:
         """Return the smallest loss that so many runs find nine times out of ten, in percent."""
         if noise is None:
             return None
-        error = self._error(count, noise, since_accepted=not self.sessions)
+        error = self._error(count, noise, self._usual)
         found = t_quantile(QUANTILE_90, error.dof) * math.sqrt(error.total)
-        percent = self._percent(self._limit(count, noise) + found)
+        percent = self._percent(self._limit(count, noise, self._usual) + found)
         is_blind = self.better is Better.HIGHER and percent > _BLIND_PERCENT
         return _ALL_PERCENT if is_blind else percent
 
-    def _is_blind(self, noise: PooledNoise | None) -> bool:
+    def _sees(self, seen: _Seen) -> float | None:
+        return self.detectable(self.at_most, seen.noise)
+
+    def _is_blind(self, sees: float | None) -> bool:
         """Whether no loss would be found among so noisy runs."""
-        sees = self.detectable(self.at_most, noise)
         return self.better is Better.HIGHER and sees == _ALL_PERCENT
 
     # ------------------------------------------------------------------------- decision
 
-    def _decision(self, verdict: Verdict, tonight: _Tonight, values: Sequence[float]) -> Decision:
-        count, noise, sign = len(values), tonight.noise, self.better.sign
-        is_lost = _exceeds(self.level - tonight.level, self._limit(count, noise))
+    def _decision(self, verdict: Verdict, seen: _Seen, values: Sequence[float]) -> Decision:
+        count, noise, sign, held = len(values), seen.noise, self.better.sign, self._usual
+        is_lost = _exceeds(held.level - seen.level, self._limit(count, noise, held))
         is_drift = verdict is Verdict.REGRESSED and not is_lost and self.sessions > 0
-        since_accepted = is_drift or not self.sessions
-        held = self.accepted if since_accepted else self.level
-        loss = held - tonight.level
-        limit = self._limit(count, noise, since_accepted=since_accepted)
+        held = self._accepted if is_drift else held
+        loss, limit = held.level - seen.level, self._limit(count, noise, held)
         interval = None
         if noise is not None:
-            error = self._error(count, noise, since_accepted=since_accepted)
+            error = self._error(count, noise, held)
             half = t_quantile(QUANTILE_97_5, error.dof) * math.sqrt(error.total)
             low, high = sorted(100 * math.expm1(-sign * end) for end in (loss - half, loss + half))
             interval = low, high
         whole = max(count, self.at_most) if verdict is Verdict.PASS else count
-        if verdict is Verdict.PASS and not tonight.is_clear:
+        if verdict is Verdict.PASS and not seen.is_clear:
             noise = pooled_noise([values]) or noise
-        sees = self.detectable(whole, noise)
-        controlled = None
+        sees, controlled = self.detectable(whole, noise), None
         if sees is not None and not self.terms.has_control:
             terms = replace(self.terms, has_control=True)
             controlled = Rule(self.metric, self.baseline, terms).detectable(whole, noise)
             if controlled is not None and sees < _WORTH_A_CONTROL * controlled:
                 controlled = None
-        reason = None
-        if is_drift:
-            reason = self._drift(loss, limit)
-        elif verdict is Verdict.INCONCLUSIVE and tonight.is_clear:
-            reason = (
-                f"it lies {numbers.percent(self._percent(self.accepted - tonight.level))} below "
-                "the accepted number, and runs differ so much that no loss can be told from "
-                "chance; look at the hosts, and measure the case again when they are quiet"
-            )
-        elif verdict is Verdict.INCONCLUSIVE:
-            reason = (
-                f"{len(tonight.accidents)} of {numbers.counted(count, 'run')} lie far from the "
-                "others, too many to call the rest worse; look at the hosts, and measure the case "
-                "again when they are quiet"
-            )
+        # The accepted number itself, not what its logarithm gives back.
+        is_accepted = held.level == self._accepted.level
         return Decision(
             verdict=verdict,
-            reference=self.baseline.accepted if held == self.accepted else math.exp(sign * held),
+            reference=self.baseline.accepted if is_accepted else math.exp(sign * held.level),
             difference_percent=100 * math.expm1(-sign * loss),
             tolerance_percent=self._percent(limit),
             interval_percent=interval,
             min_detectable_percent=sees,
             controlled_percent=controlled,
-            reason=reason,
-            notes=tuple(self._notes(tonight, count, noise, sees)),
+            reason=self._reason(verdict, seen, count, limit if is_drift else None),
+            notes=tuple(self._notes(seen, count, noise, sees)),
         )
 
-    def _drift(self, loss: float, limit: float) -> str:
+    def _reason(
+        self, verdict: Verdict, seen: _Seen, count: int, allowed: float | None
+    ) -> str | None:
+        """Say what the numbers alone do not explain; ``allowed`` is what may drift, if it did."""
         baseline = self.baseline
-        since = f" {baseline.acceptance.at}" if baseline.acceptance else ""
-        where = "below" if self.better is Better.HIGHER else "above"
-        return (
-            f"drift: the last {numbers.counted(self.sessions, 'session')} passed, but tonight lies "
-            f"{numbers.percent(self._percent(loss))} {where} the {baseline.metric} "
-            f"accepted{since}, {numbers.quantity(baseline.accepted, baseline.unit)}; allowed are "
-            f"{numbers.percent(self._percent(limit))}"
+        lost = numbers.percent(self._percent(self._accepted.level - seen.level))
+        if allowed is not None:
+            since = f" {baseline.acceptance.at}" if baseline.acceptance else ""
+            where = "below" if self.better is Better.HIGHER else "above"
+            return (
+                f"drift: the last {numbers.counted(self.sessions, 'session')} passed, but this one "
+                f"lies {lost} {where} the {baseline.metric} accepted{since}, "
+                f"{numbers.quantity(baseline.accepted, baseline.unit)}; allowed are "
+                f"{numbers.percent(self._percent(allowed))}"
+            )
+        if verdict is not Verdict.INCONCLUSIVE:
+            return None
+        why = (
+            f"it lies {lost} below the accepted number, and runs differ so much that no loss can "
+            "be told from chance"
         )
+        if not seen.is_clear:
+            why = (
+                f"{len(seen.accidents)} of {numbers.counted(count, 'run')} lie far from the "
+                "others, too many to call the rest worse"
+            )
+        return f"{why}; look at the hosts, and measure the case again when they are quiet"
 
     def _notes(
-        self, tonight: _Tonight, count: int, noise: PooledNoise | None, sees: float | None
+        self, seen: _Seen, count: int, noise: PooledNoise | None, sees: float | None
     ) -> Iterator[str]:
-        """Note the runs that do not count, and that tonight sees less than usual."""
-        if tonight.accidents:
-            shown = ", ".join(map(numbers.number, tonight.accidents))
+        """Note the runs that do not count, and that the session sees less than usual."""
+        if seen.accidents:
+            shown = ", ".join(map(numbers.number, seen.accidents))
             runs = numbers.counted(count, "run")
-            yield f"{len(tonight.accidents)} of {runs} do not count: {shown}"
+            yield f"{len(seen.accidents)} of {runs} do not count: {shown}"
         if noise is None or sees is None:
             return
-        is_blind = self.better is Better.HIGHER and sees >= _ALL_PERCENT
+        is_blind = self._is_blind(sees)
         found = "no loss" if is_blind else f"losses from {numbers.percent(sees)} on"
-        differ = f"runs differ by {numbers.variation(noise.deviation)} tonight"
+        differ = f"runs differ by {numbers.variation(noise.deviation)} now"
         usual = self.min_detectable_percent
         if usual is not None and self.noise is not None and sees >= _MUCH_LESS * usual:
             before = numbers.variation(self.noise.deviation)

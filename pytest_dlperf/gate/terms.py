@@ -6,7 +6,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from pytest_dlperf.model import numbers
 from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.metric import Metric
 
@@ -45,20 +44,11 @@ class Terms(Struct, frozen=True, kw_only=True):
         self, metric: Metric, baseline: Baseline | None, *, has_control: bool | None = None
     ) -> float:
         """Return the smallest loss that counts in percent: its own tolerance, if it has one."""
-        if has_control is None:
-            has_control = self.has_control
-        least = _MIN_CONFIRMED_LOSS_PERCENT if has_control else _MIN_LOSS_PERCENT
-        own = baseline.tolerance_percent if baseline is not None else None
-        own = metric.tolerance_percent if own is None else own
-        percent = least if own is None else own
-        return max(percent, self._least_percent(baseline.accepted if baseline else None))
-
-    def notes(self, metric: Metric, baseline: Baseline) -> tuple[str, ...]:
-        """Note the amount that passes where it exceeds the tolerance in percent."""
-        least = self._least_percent(baseline.accepted)
-        if not least or least < self.tolerance_of(baseline):
-            return ()
-        return (f"a loss of up to {numbers.quantity(self.tolerance_at_least, metric.unit)} passes",)
+        is_confirmed = self.has_control if has_control is None else has_control
+        least = _MIN_CONFIRMED_LOSS_PERCENT if is_confirmed else _MIN_LOSS_PERCENT
+        for own in (metric.tolerance_percent, baseline.tolerance_percent if baseline else None):
+            least = least if own is None else own
+        return max(least, self._least_percent(baseline.accepted if baseline else None))
 
     def _least_percent(self, level: float | None) -> float:
         return 100 * self.tolerance_at_least / level if level else 0.0

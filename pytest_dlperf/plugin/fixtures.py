@@ -7,8 +7,7 @@ from typing import Final
 
 import pytest
 
-from pytest_dlperf.gate.family import worst_first
-from pytest_dlperf.gate.verdicts import GateResult, run_gate
+from pytest_dlperf.gate.verdicts import GateResult, run_gate, worst_first
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import (
     BrokenError,

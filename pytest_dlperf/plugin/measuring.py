@@ -14,11 +14,9 @@ from msgspec.structs import replace
 from pytest_dlperf.config.systems import probes_for
 from pytest_dlperf.files.locks import shared_once
 from pytest_dlperf.gate.accepting import GateOptions
-from pytest_dlperf.gate.control import ControlRuns
-from pytest_dlperf.gate.family import badness
 from pytest_dlperf.gate.inputs import GateInput, MeasuredCase
 from pytest_dlperf.gate.repeats import repeats_for
-from pytest_dlperf.gate.verdicts import decide
+from pytest_dlperf.gate.verdicts import badness, decide
 from pytest_dlperf.model.builtin import STEP_TIMES
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import BrokenError, CannotMeasureError, DlperfError, UsageError
@@ -214,7 +212,6 @@ class Measuring:
                     more.append(metric)
             measurement = replace(measurement, metrics=(*measurement.metrics, *more))
         own, base = MeasuredCase(measurement, suite.baselines(case)), metric.ratio_of
-        base_terms = suite.terms(case, suite.metric(case, base)) if base is not None else None
         # Logs may be of any day.
         now = None if suite.settings.log_sources else datetime.now().astimezone()
         contradiction = None
@@ -222,8 +219,7 @@ class Measuring:
             contradiction = self._contradiction(measurement, case)
         metrics = [suite.metric(case, one) for one in names]
         return [
-            GateInput(one, own, suite.terms(case, one), end, base_terms, now, contradiction)
-            for one in metrics
+            GateInput(one, own, suite.terms(case, one), end, now, contradiction) for one in metrics
         ]
 
     def _contradiction(self, measurement: Measurement, case: Case) -> str | None:
@@ -237,16 +233,14 @@ class Measuring:
         found = (cross_check(log, system.log_format, case).contradictions for log in logs)
         return next((each[0] for each in found if each), None)
 
-    def control_runs(self, gate_input: GateInput) -> ControlRuns:
-        """Run the tested and the accepted software, interleaved, as far as possible."""
-        measurement, launcher = gate_input.case.measurement, self.launcher
-        control = self.suite.cluster.control_settings
+    def control_runs(self, measurement: Measurement) -> InterleavedRuns | str:
+        """Run the tested and the accepted software, interleaved; else return why not."""
+        launcher, control = self.launcher, self.suite.cluster.control_settings
         if launcher is None or not control:
-            problem = f"nothing can be run beside the logs of {measurement.case_id}"
-            return ControlRuns(problem=problem)
+            return f"nothing can be run beside the logs of {measurement.case_id}"
         taken_on = measurement.fingerprint
         try:
-            taken = self.once(
+            return self.once(
                 "interleaved",
                 InterleavedRuns,
                 measurement.case_id,
@@ -258,9 +252,7 @@ class Measuring:
                 ),
             )
         except (CannotMeasureError, BrokenError) as error:
-            problem = f"the accepted software could not be run beside it: {error}"
-            return ControlRuns(problem=problem)
-        return ControlRuns(interleaved=taken)
+            return f"the accepted software could not be run beside it: {error}"
 
     def companions(self, measurement: Measurement) -> tuple[Companion, ...]:
         """Measure and judge a red case's companions and what it needs, once, on its hosts."""

@@ -35,12 +35,11 @@ def judged_by_gate(result: CaseResult, gated: GateResult) -> CaseResult:
         and all(end.why_incomparable(metric) is None for end in gate_input.ends)
     }
     stored = {name: baseline.accepted for name, baseline in own.items()}
-    control = gated.control.interleaved if gated.control is not None else None
     result = replace(
         result,
         stored={**result.stored, **stored},
         accepted={**result.accepted, **comparable},
-        interleaved=control or result.interleaved,
+        interleaved=gated.control or result.interleaved,
     )
     return judged(result, gated.judgement)
 

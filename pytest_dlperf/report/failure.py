@@ -82,7 +82,7 @@ def failure_message(settled: GateResult, explanation: Explanation | None, now: s
     lines = [str(head), *fact_lines(every)]
     metric = judgement.metric.ratio_of or judgement.metric.name
     measured = {end.measurement.case_id: end.measurement for end in settled.input.ends}
-    measured |= interleaved_arms(settled.control.interleaved if settled.control else None)
+    measured |= interleaved_arms(settled.control)
     for name, measurement in measured.items():
         found = runs_text(name, measurement, [metric], most=RUNS_LISTED)
         lines += _run_lines(found, told=judgement.reason or "")
