@@ -120,21 +120,14 @@ def test_a_name_that_does_not_match_to_the_letter_is_left_out(tmp_path, name):
     assert ignored.reason == "the name is not of the form bert_(b|gb)<batch>_<precision>_<run>.log"
 
 
-def test_a_log_that_is_left_out_is_listed(suite):
-    name = "b\udcffrt_b64_fp32_1.log\n.log"
-    write_log(suite.path / "logs" / "1n1g")
-    write_log(suite.path / "logs" / "1n1g", name, throughput=1.0)
-
-    result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id)
-
-    assert result.ret == 0
-    [ignored] = results["ignored_logs"]
-    assert ignored["log"].endswith("/b\\udcffrt_b64_fp32_1.log\n.log")
-    result.stdout.fnmatch_lines(["logs that were left out: 1"])
-
-
-def test_a_folder_name_that_is_no_text_does_no_harm(suite, workers):
-    write_log(suite.path / "logs" / "night\udcff\n2" / "1n1g")
+def test_odd_names_and_loops_of_links_do_no_harm(suite, workers):
+    logs = suite.path / "logs" / "night\udcff\n2"
+    write_log(logs / "1n1g")
+    write_log(logs / "1n1g", "b\udcffrt_b64_fp32_1.log\n.log", throughput=1.0)
+    (logs / "again").symlink_to(logs)
+    (logs / "1n1g" / "up").symlink_to("..")
+    (logs / "broken").symlink_to("nowhere")
+    (logs / "self").symlink_to("self")
 
     result, results = suite.judge(
         "--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id, *workers
@@ -144,20 +137,9 @@ def test_a_folder_name_that_is_no_text_does_no_harm(suite, workers):
     [run] = results["cases"][0]["measurement"]["runs"]
     assert run["status"] == "ok"
     assert "night\\xff\n2" in run["log"]
-
-
-def test_a_loop_of_links_ends(suite):
-    logs = suite.path / "logs"
-    write_log(logs / "1n1g")
-    (logs / "again").symlink_to(logs)
-    (logs / "1n1g" / "up").symlink_to("..")
-    (logs / "broken").symlink_to("nowhere")
-    (logs / "self").symlink_to("self")
-
-    result, results = suite.judge("--dlperf-logs", "tensorflow-bert_base=logs", "-k", CASE.id)
-
-    assert result.ret == 0
-    assert len(results["cases"][0]["measurement"]["runs"]) == 1
+    [ignored] = results["ignored_logs"]
+    assert ignored["log"].endswith("/b\\udcffrt_b64_fp32_1.log\n.log")
+    result.stdout.fnmatch_lines(["logs that were left out: 1"])
 
 
 def test_a_log_that_cannot_be_read_is_invalid(suite):
@@ -253,13 +235,3 @@ def test_a_suite_without_system_files_says_where_it_looked(suite):
     assert result.ret != 0
     result.stdout.fnmatch_lines(["*there is no system file*empty*"])
     result.stdout.no_fnmatch_line("*Traceback*")
-
-
-@pytest.mark.parametrize("place", ["bench_tests/systems/new.yaml", "baselines/local/cluster.yaml"])
-def test_yaml_that_is_no_file_is_never_waited_for(suite, place):
-    (suite.path / place).parent.mkdir(parents=True, exist_ok=True)
-    for make in (os.mkfifo, lambda file: file.symlink_to("/dev/zero")):
-        (suite.path / place).unlink(missing_ok=True)
-        make(suite.path / place)
-        said = suite.refused("--dlperf-strict")
-        assert said.endswith(f"{place}:1: $: cannot be read: it is not a regular file")

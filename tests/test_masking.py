@@ -360,8 +360,7 @@ def test_no_secret_that_was_given_is_in_what_others_may_read(nights, monkeypatch
 
 
 # Not in this process, which knows secrets of other tests.
-@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["here", "worker"])
-def test_no_secret_of_a_trainer_s_last_words_is_in_what_others_may_read(nights, workers):
+def test_no_secret_of_a_trainer_s_last_words_is_in_what_others_may_read(nights):
     (nights.tiny.folder / "train.py").write_text(
         "import os, sys\n"
         f"given = [*sys.argv[6:], *os.environ.values(), *{Secrets(0).printed!r}]\n"
@@ -371,7 +370,7 @@ def test_no_secret_of_a_trainer_s_last_words_is_in_what_others_may_read(nights, 
         encoding="utf-8",
     )
 
-    secrets = nights.run(0, *workers)
+    secrets = nights.run(0, "-n", "1")
 
     assert nights.leaks(secrets) == {}
     for place in ("terminal", str(nights.results), str(nights.page)):

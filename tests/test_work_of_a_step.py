@@ -6,6 +6,7 @@ from pathlib import Path
 import log_makers
 import pytest
 import yaml
+from hand_written import mistakes
 from judged_logs import judged
 
 from pytest_dlperf.model.measurement import RunStatus
@@ -35,33 +36,18 @@ cases:
 LOG = "logs/torchtitan-debugmodel/b2-s128-tp2/1n2g/titan_b2_fp32_1.log"
 
 
-def read(suite, system=SYSTEM, log=LOG):
-    """The only case, read from the real log at this place."""
-    suite.system_file(system)
-    place = suite.path / log
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(TORCHTITAN, place)
-    _, results = suite.judge(
-        "--dlperf-logs", f"torchtitan-debugmodel={suite.path / 'logs'}", "-k", "torchtitan",
-        cluster="local",
-    )  # fmt: skip
-    assert results["ignored_logs"] == []
-    [case] = results["cases"]
-    return dict(case)
+def run_of(folder, system=SYSTEM, *logs):
+    """The only run of the file's only case, read from the real log or these."""
+    file = folder / "own.yaml"
+    file.write_text(system, encoding="utf-8")
+    return judged(file, *(logs or [TORCHTITAN]))
 
 
-def test_a_tensor_parallel_run_is_as_fast_as_it_is(suite):
-    case = read(suite)
-
-    assert case["id"] == "torchtitan-debugmodel-fp32-b2-s128-tp2-1n2g"
-    assert case["batch"] == {"per_replica": 2, "global": 2}
-    work = case["case"]["work"]
-    assert (work["sequence_length"], work["layout"]["tp"]) == (128, 2)
-    assert case["case"]["reference_topology"] is None
-    [run] = case["measurement"]["runs"]
-    assert run["status"] == "ok", run["reason"]
+@pytest.mark.parametrize("batch", ["batch_per_replica: 2,", "global_batch: 2,"])
+def test_a_tensor_parallel_run_is_as_fast_as_it_is(tmp_path, batch):
+    run = run_of(tmp_path, SYSTEM.replace("batch_per_replica: 2,", batch))
     # Two sequences a step; with samples times devices it would be 349.
-    assert run["metrics"]["throughput"] == pytest.approx(174.3, abs=0.1)
+    assert run.metrics["throughput"] == pytest.approx(174.3, abs=0.1), run.reason
 
 
 def test_a_log_outside_of_the_folder_of_its_work_is_told_where_it_belongs(suite):
@@ -75,14 +61,6 @@ def test_a_log_outside_of_the_folder_of_its_work_is_told_where_it_belongs(suite)
     [ignored] = results["ignored_logs"]
     assert ignored["reason"].endswith("; such logs lie in folders b2-s128-tp2")
     result.stdout.fnmatch_lines(["*where b2-s128-tp2/1n2g/titan_b2_fp32_<run>.log lie*"])
-
-
-def test_a_fixed_global_batch_is_the_same_work(suite):
-    system = SYSTEM.replace("batch_per_replica: 2,", "global_batch: 2,")
-    log = "logs/anywhere/gb2-s128-tp2/1n2g/titan_gb2_fp32_1.log"
-    case = read(suite, system, log)
-    assert case["id"] == "torchtitan-debugmodel-fp32-gb2-s128-tp2-1n2g"
-    assert case["measurement"]["runs"][0]["metrics"]["throughput"] == pytest.approx(174.3, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -101,17 +79,12 @@ def test_a_fixed_global_batch_is_the_same_work(suite):
     ],
 )  # fmt: skip
 def test_a_log_of_other_work_is_refused_and_not_measured(tmp_path, declared, instead, said):
-    file = tmp_path / "own.yaml"
-    file.write_text(SYSTEM.replace(f"{declared},", f"{instead},"), encoding="utf-8")
-    run = judged(file, TORCHTITAN)
+    run = run_of(tmp_path, SYSTEM.replace(f"{declared},", f"{instead},"))
     assert (run.status, run.metrics) == (RunStatus.INVALID, {})
     assert (run.reason or "").startswith(said)
 
 
-def test_what_every_step_says_of_its_run_is_held_to_the_case(suite):
-    """Megatron prints its global batch in each line, behind the time."""
-    suite.system_file(
-        r"""
+MEGATRON = r"""
 framework: megatron
 model: tiny
 unit: tokens/s
@@ -123,32 +96,29 @@ log:
 window: {warmup_steps: 2, measured_steps: 4}
 cases:
   - {precision: bf16, global_batch: 8, sequence_length: 100, parallel: {tp: 2, pp: 2},
-     topologies: [1n4g, 2n4g], reference: 1n4g}
+     topologies: [2n4g], reference: 1n4g}
 """
+
+
+@pytest.mark.parametrize("batch", [8, 16])
+def test_what_every_step_says_of_its_run_is_held_to_the_case(tmp_path, batch):
+    """Megatron prints its global batch in each line, behind the time."""
+    line = (
+        " iteration {:8}/ 100 | elapsed time per iteration (ms): 500.0 | learning rate: 1 | "
+        f"global batch size: {batch:5} | lm loss: 1.0 |\n"
     )
-    for topology, batch in (("1n4g", 8), ("2n4g", 16)):
-        log = suite.path / f"logs/gb8-s100-tp2_pp2/{topology}/gpt_gb8_bf16_1.log"
-        log.parent.mkdir(parents=True)
-        line = (
-            " iteration {:8}/ 100 | elapsed time per iteration (ms): 500.0 | learning rate: 1 | "
-            f"global batch size: {batch:5} | lm loss: 1.0 |\n"
+    run = run_of(tmp_path, MEGATRON, "".join(line.format(step) for step in range(1, 9)))
+    if batch == 8:
+        assert run.metrics["throughput"] == 8 * 100 / 0.5
+    else:
+        assert run.status is RunStatus.INVALID
+        assert run.reason.startswith(
+            "the log says global_batch 16; the case megatron-tiny-bf16-gb8-s100-tp2_pp2-2n4g has 8 "
+            "(line 1)"
         )
-        log.write_text("".join(line.format(step) for step in range(1, 9)), encoding="utf-8")
-
-    _, results = suite.judge(
-        "--dlperf-logs", f"megatron-tiny={suite.path / 'logs'}", "-k", "megatron", cluster="local"
-    )
-
-    right, wrong = sorted(results["cases"], key=lambda case: str(case["topology"]))
-    assert right["measurement"]["runs"][0]["metrics"]["throughput"] == 8 * 100 / 0.5
-    assert wrong["measurement"]["runs"][0]["status"] == "invalid"
-    assert wrong["measurement"]["runs"][0]["reason"].startswith(
-        "the log says global_batch 16; the case megatron-tiny-bf16-gb8-s100-tp2_pp2-2n4g has 8 "
-        "(line 1)"
-    )
 
 
-def test_a_fact_is_one_group_under_a_known_name(suite):
+def test_a_fact_is_one_group_under_a_known_name(tmp_path):
     for old, new, said in (
         ("'local batch size ([0-9]+)'", "'local batch size [0-9]+'",
          "needs one group, around the value of batch_per_replica, and has 0"),
@@ -156,8 +126,7 @@ def test_a_fact_is_one_group_under_a_known_name(suite):
         ("'sequence length ([0-9]+)'", "'sequence length ([0-9]+'", "is not a regular expression"),
     ):  # fmt: skip
         assert SYSTEM.count(old) == 1
-        suite.system_file(SYSTEM.replace(old, new))
-        told = suite.refused("--dlperf-strict")
+        told = str(mistakes("system", SYSTEM.replace(old, new), tmp_path)[0])
         assert said in told
         assert "$.log.format" in told
 

@@ -101,32 +101,3 @@ def test_without_a_launcher_it_trains_alone():
     steps = [STEP_RECORD.fullmatch(record) for record in records[1:-1]]
     assert [match and match[2] for match in steps] == ["1", "2"]
     assert records[-1] == "dlperf end rank=0"
-
-
-def test_a_mistake_on_the_command_line_is_named():
-    # All in one process, since importing torch takes longer than everything else here.
-    mistakes = {
-        "--batch-per-device=0": "argument --batch-per-device: '0' is not a whole number from 1 on",
-        "--image-size=32": "argument --image-size: '32' is not a whole number from 33 on",
-        "--measured-steps=ten": "argument --measured-steps: 'ten' is not a whole number from 1 on",
-    }
-    code = f"""
-import sys
-from {MODULE} import parse_arguments
-for argument in sys.argv[1:]:
-    try:
-        parse_arguments([argument])
-    except SystemExit as end:
-        assert end.code == 2
-    print("----", file=sys.stderr)
-"""
-    result = subprocess.run(
-        [sys.executable, "-c", code, *mistakes],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=180,
-    )
-    said = result.stderr.split("----\n")
-    for answer, expected in zip(said, mistakes.values(), strict=False):
-        assert expected in answer
