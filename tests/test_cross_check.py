@@ -1,10 +1,13 @@
 """What a declared time is held against: all else that the same lines say of it."""
 
+import re
+
 import log_makers as make
 import pytest
 
 from pytest_dlperf.formats.log_format import custom_format
-from pytest_dlperf.logs.cross_check import cross_check
+from pytest_dlperf.logs.cross_check import cross_check, problems_of_group
+from pytest_dlperf.model.case import Case
 
 CASE = make.case(batch=64)
 STEP_S = 2.0
@@ -12,16 +15,14 @@ TOOK = r"step (?P<step>\d+) .*took (?P<seconds>[\d.]+)"
 STAMPED = r"^(?P<timestamp>[\d:]+) step (?P<step>\d+) "
 
 
-def told(  # noqa: PLR0913 - a log and how it is declared
-    tmp_path, line, *, count=30, record=TOOK, case=CASE, every=1, more="", **declared
-):
+def told(tmp_path, line, *, count=30, record=TOOK, case=CASE, **declared):
     """Write ``line`` for each step, as it says of steps that take two seconds; check it."""
     lines = []
-    for step in range(every, (count + 1) * every, every):
+    for step in range(1, count + 1):
         seconds = int(step * STEP_S)
         stamp = f"10:{seconds // 60:02}:{seconds % 60:02}"
         jitter = 1 + step % 3 / 100
-        lines.append(line(step, stamp, jitter) + more)
+        lines.append(line(step, stamp, jitter))
     log = tmp_path / "log"
     log.write_text("\n".join(lines) + "\n")
     log_format = custom_format("mine", record=record, **declared)
@@ -83,38 +84,10 @@ def test_a_step_number_that_counts_tokens_is_told_by_the_step_time(tmp_path):
     assert [each.partition(":")[0] for each in found.contradictions] == ["contradicts step_time s"]
 
 
-def test_the_time_of_ten_steps_is_told_by_a_pace_between_the_lines(tmp_path):
-    found = told(
-        tmp_path,
-        lambda k, _, x: f"loss 2.3, step {k} took {20 * x:.3f}",
-        every=10,
-        more="\nglobal_step/sec: 0.5",
-    )
-    assert len(found.contradictions) == 1
-    right = told(
-        tmp_path,
-        lambda k, _, x: f"loss 2.3, step {k} took {20 * x:.3f}",
-        every=10,
-        more="\nglobal_step/sec: 0.5",
-        covers="total_since_last",
-    )
-    assert right.contradictions == ()
-    assert right.agreements
-
-
 def test_a_mean_since_the_start_is_told(tmp_path):
     slow = lambda k, _, __: f"step {k} took {(60 + STEP_S * k) / k:.3f}"  # noqa: E731
     assert "since_start" in told(tmp_path, slow).contradictions[0]
     assert told(tmp_path, slow, covers="since_start").contradictions == ()
-
-
-def test_a_rate_of_one_device_is_told_by_its_unit(tmp_path):
-    record = r"step (?P<step>\d+) (?P<samples_per_second>[\d.]+)"
-    line = lambda k, _, __: f"step {k} 4.0 samples/s/gpu"  # noqa: E731
-    case = make.case("1n8g", batch=8)
-    assert told(tmp_path, line, record=record, case=case).contradictions
-    right = told(tmp_path, line, record=record, case=case, rate_scope="device")
-    assert right.contradictions == ()
 
 
 @pytest.mark.parametrize("pause", [0, 50])
@@ -135,6 +108,100 @@ def test_nothing_is_said_of_a_made_up_batch_or_a_log_without_records(tmp_path):
     assert not cross_check(log, log_format, CASE, knows_batch=False).contradictions
     log.write_text("nothing\n")
     assert cross_check(log, log_format, CASE) == cross_check(tmp_path / "none", log_format, CASE)
+
+
+# ---------------------------------------------------- a number of another unit, or a part of one
+
+
+OF = Case.from_id("f-m-bf16-gb8-s512-2n2g")
+
+
+def problems(text, group, *, number="12.5", digits="[0-9.]+", case=OF, **declared):
+    """What is wrong with the group that takes the number at ``{}`` of a text."""
+    before, _, behind = map(re.escape, text.partition("{}"))
+    record = f"step (?P<step>[0-9]+) {before}(?P<{group}>{digits}){behind}"
+    log_format = custom_format("mine", record=record, **declared).of(case)
+    return list(problems_of_group(log_format, f"step 1 {text.format(number)}".encode()))
+
+
+@pytest.mark.parametrize(
+    ("text", "group", "unit", "write"),
+    [
+        ("time {} ms,", "elapsed_seconds", "ms", "milliseconds"),
+        ("elapsed time per iteration (ms): {} |", "seconds", "ms", "milliseconds"),
+        ("time_ms={}", "timestamp", "ms", "milliseconds"),
+        ("took {} sec", "milliseconds", "sec", "seconds"),
+        ("took {} us", "milliseconds", "us", "print seconds"),
+        ("{}s/it", "steps_per_second", "s/it", "seconds_per_step"),
+        ("tps: {} tflops", "samples_per_second", "tps", "tokens_per_second"),
+        ("Tokens/s/device: {}, ", "samples_per_second", "Tokens/s", "tokens_per_second"),
+        ("samples per second: {} |", "seconds", "samples per second", "samples_per_second"),
+        ("data_time: {} s", "seconds", "data_time", "not the time of a whole step"),
+    ],
+)
+def test_another_unit_is_noticed(text, group, unit, write):
+    said, *_ = problems(text, group, rate_scope="device")
+    assert repr(unit) in said
+    assert write in said
+
+
+@pytest.mark.parametrize(
+    ("text", "scope", "write"),
+    [
+        ("Tokens/s/device: {}, ", "global", "device"),
+        ("{} tokens/s/gpu", "global", "device"),
+        ("tokens per gpu per second (tgs): {}", "global", "device"),
+        ("{} tok/s/node", "global", "node"),
+        ("{} tok/s/device", "node", "device"),
+    ],
+)
+def test_a_speed_of_a_part_is_not_taken_for_the_whole(text, scope, write):
+    [said] = problems(text, "tokens_per_second", rate_scope=scope)
+    assert f"rate_scope: {write}" in said
+    assert problems(text, "tokens_per_second", rate_scope=write) == []
+    alone = Case.from_id("f-m-bf16-gb8-s512-1n1g")
+    assert problems(text, "tokens_per_second", rate_scope=scope, case=alone) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "group"),
+    [
+        ("loss: {}", "seconds"),
+        ("elapsed: {} s", "seconds"),
+        ("{} min: 3", "seconds"),
+        ("{} s: 4", "milliseconds"),
+        ("items/s {} s=3", "samples_per_second"),
+        ("batch_cost: {} sec, ips: 12 images/sec", "seconds"),
+        ("time {} (0.1 ms)", "seconds"),
+        ("in {} tokens per second 7,700", "seconds"),
+        ("of metadata: {}", "seconds"),
+        ("tps: {} tflops/s/gpu: 3", "tokens_per_second"),
+        ("tps: {} (2.5/gpu)", "tokens_per_second"),
+    ],
+)
+def test_what_is_no_other_unit_is_none(text, group):
+    assert problems(text, group) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "digits"),
+    [("7,282", "[0-9.]+"), ("12.5", "[0-9]+"), ("1.5e+01", "[0-9.]+"), ("1.5K", "[0-9.]+")],
+)
+def test_a_part_of_a_number_is_not_taken(number, digits):
+    log_format = custom_format(
+        "mine", record=f"(?P<step>[0-9]+) tps: (?P<tokens_per_second>{digits})"
+    )
+    [said] = problems_of_group(log_format.of(OF), f"step 1 tps: {number} mfu".encode())
+    assert repr(number) in said
+    # The next column of a list is none: the expression itself takes the comma.
+    columns = custom_format("mine", record="(?P<step>[0-9]+),(?P<seconds>[0-9.]+),")
+    assert list(problems_of_group(columns.of(OF), b"1,0.25,123")) == []
+
+
+def test_the_unit_of_a_key_is_noticed():
+    keyed = custom_format("x", json={"step": "step", "seconds": "step_time_ms"})
+    [said] = problems_of_group(keyed, b"{}")
+    assert "milliseconds" in said
 
 
 @pytest.mark.in_process

