@@ -151,14 +151,12 @@ def test_what_is_derived_stands_beside_what_it_is_derived_from():
     assert (bert["measurement"], bert["metrics"]["throughput"]["reason"]) == (None, "no logs")
 
 
-def test_every_field_is_described_and_others_are_allowed():
+def test_what_names_do_not_tell_is_described_and_others_are_allowed():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     kinds = {name: kind for name, kind in SCHEMA["$defs"].items() if "properties" in kind}
     assert {"ResultsFile", "CaseEntry", "Run", "Judgement", "LaunchFacts"} <= set(kinds)
     assert all(kind["description"] for kind in kinds.values())
-    for name in ("ResultsFile", "CaseEntry", "MetricNumbers", "Measurement", "Run", "Judgement"):
-        for field, rule in kinds[name]["properties"].items():
-            assert "description" in rule or field == "schema", f"{name}.{field}"
+    assert all("description" in rule for rule in kinds["MetricNumbers"]["properties"].values())
     assert '"additionalProperties": false' not in json.dumps(SCHEMA)
 
 

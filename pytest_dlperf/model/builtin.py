@@ -39,9 +39,7 @@ class WholeRun(Struct, frozen=True, kw_only=True):
     first_step: float | str
     """Seconds from the launch to the end of the first step, or why that is unknown."""
     device: str | None
-    """The model of the devices."""
     file: str
-    """The system's file."""
 
 
 class Builtin(NamedTuple):

@@ -42,11 +42,8 @@ class Commit(Struct, frozen=True, kw_only=True):
     name: str
     """Its first twelve digits."""
     at: str
-    """When its author made it, ISO 8601."""
     author: str
-    """The author's name."""
     title: str
-    """The first line of its message."""
     address: str | None = None
     """The address of its page, if that is known."""
 

@@ -108,23 +108,19 @@ class Judgement(Struct, frozen=True, kw_only=True):
     """The verdict on one metric of one case, with the numbers that led to it."""
 
     metric: Metric
-    """What is judged."""
     verdict: Verdict
     """The decision's, unless a later step (the control arm, an acceptance) settled another."""
     measured: float | None = None
     """The median in the metric's unit; for a ratio, that of two medians."""
     accepted: float | None = None
-    """The number that a person agreed to."""
     decision: Decision | None = None
     """What the rule made of the runs; ``None`` where nothing was compared."""
     reason: str | None = None
-    """What led to the verdict, in words."""
     ends: tuple[str, ...] = ()
     """The numbers of both ends of a ratio, for the reader."""
     notes: tuple[str, ...] = ()
     """Worth knowing; they change no verdict."""
     recorded: bool = False
-    """Whether the number becomes the accepted one."""
     refused: str | None = None
     """Why a number that was to be accepted is not."""
     remedy: str | None = None
@@ -164,9 +160,7 @@ class DifferenceKind(StrEnum):
     """What may differ between two sessions."""
 
     COMMAND = "command"
-    """An argument of the trainer's command line."""
     ENVIRONMENT = "environment"
-    """A variable that the launch sets."""
     LAUNCH = "launch"
     """Another part of the launch: launcher, working directory, options of srun or a container."""
     COMMIT = "commit"
@@ -183,9 +177,7 @@ class PastSession(Struct, frozen=True, kw_only=True):
     at: str
     """When it began, ISO 8601 with its zone."""
     commit: str | None = None
-    """The suite's commit, if known."""
     ci_run: str | None = None
-    """The address of the CI's run, if known."""
     median: float | None = None
     """In the metric's unit; ``None`` where nothing was measured."""
 
@@ -198,17 +190,12 @@ class Difference(Struct, frozen=True, kw_only=True):
     """
 
     kind: DifferenceKind
-    """What differs."""
     name: str
-    """Its name."""
     checkout: str = ""
     """Of a commit, the name of the checkout's folder, if that is known."""
     accepted: str | None = None
-    """How it was when the number was accepted."""
     last_good: str | None = None
-    """How it was in the last good session."""
     now: str | None = None
-    """How it is."""
     came_with_it: bool = False
     """Whether it changed after the last good session, when the number came to its level."""
 
@@ -231,17 +218,13 @@ class Companion(Struct, frozen=True, kw_only=True):
     """A probe that ran on the hosts of a red case, by the worst of its metrics."""
 
     case_id: str
-    """The probe's case."""
     resource: str
     """What of the hosts it measures, as in ``network``."""
     metric: str | None = None
     """The worst of its metrics; ``None``, as the verdict, where it could not be run."""
     verdict: Verdict | None = None
-    """The gate's verdict on it."""
     difference_percent: float | None = None
-    """How far it lies above its reference."""
     loss_percent: float | None = None
-    """By how much it is worse."""
     reason: str | None = None
     """Why there is no number, or none to compare with."""
     is_blamed: bool = False
@@ -266,7 +249,6 @@ class Explanation(Struct, frozen=True, kw_only=True):
     days_at_level: int = 1
     """On how many days there were sessions at this level, now included."""
     differences: tuple[Difference, ...] = ()
-    """What differs, the most suspicious first."""
     commits: tuple[CommitRange, ...] = ()
     """The commits that came with it, of each checkout whose commit did."""
     found: FoundCulprit | None = None

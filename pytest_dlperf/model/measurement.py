@@ -78,7 +78,6 @@ class Run(Struct, frozen=True, kw_only=True):
     run: Count
     """Its number, as in the name of its log."""
     status: RunStatus
-    """Its outcome."""
     metrics: Mapping[str, float] = {}
     """What was read of it, by the metric's name; empty unless the status is ok."""
     missing: Mapping[str, str] = {}
@@ -90,7 +89,6 @@ class Run(Struct, frozen=True, kw_only=True):
     log_size_at_end: Count | None = None
     """Bytes of ``log`` when we ended its programs; ``None`` where they ended by themselves."""
     steps: Count | None = None
-    """The number of steps that its numbers rest on."""
     paused: bool = False
     """Whether most of its window is one gap between two time stamps."""
     failed_attempts: tuple[Run, ...] = ()
@@ -188,13 +186,10 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """All runs of one case under one estimator."""
 
     case_id: str
-    """The case."""
     estimator: Estimator
-    """How throughput is taken from a log."""
     metrics: tuple[Metric, ...]
     """What its runs may have: declared and built in, the throughput first."""
     runs: tuple[Run, ...]
-    """The runs in their order."""
     fingerprint: Fingerprint | None = None
     """``None`` for logs that existed already: they may be of any machine."""
     available_runs: Count | None = None

@@ -79,13 +79,11 @@ class Metric(Struct, frozen=True, kw_only=True):
     """A number of each run that can be judged."""
 
     name: str
-    """The name under which its numbers stand."""
     unit: str
     """What its numbers count, such as ``images/s``; ``x`` for a ratio."""
     better: Better | None
     """``None`` for a metric without a baseline: it is recorded, or ``sanity`` alone judges it."""
     source: Source
-    """Where its numbers come from."""
     statistic: Statistic | None = None
     """What reduces all samples of a run to one number; ``None`` where the metric says so itself."""
     tolerance_percent: float | None = None
@@ -93,7 +91,6 @@ class Metric(Struct, frozen=True, kw_only=True):
     tolerance_at_least: float | None = None
     """A loss of so much passes, however many percent it is; in the unit."""
     sanity: Sanity | None = None
-    """What its samples have to fulfil, if anything."""
     ratio_of: str | None = None
     """The metric whose ratio over the reference topology this one is."""
     is_judged: bool = True

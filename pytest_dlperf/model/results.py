@@ -48,7 +48,6 @@ class CaseResult(Struct, frozen=True, kw_only=True, dict=True):
     """What one of its tests, or a whole session, knows of one case."""
 
     case: Case
-    """What was run."""
     measurement: Measurement | None = None
     """What came out; ``None`` where nothing was measured."""
     reference: Measurement | None = None
@@ -197,11 +196,8 @@ class BaselineChange(Struct, frozen=True, kw_only=True):
     """The accepted number so far, in ``unit``; ``None`` where there was none."""
     new: float
     why: str
-    """Why it was accepted."""
     by: str | None = None
-    """Who accepted it."""
     commit: str | None = None
-    """The suite's commit."""
 
     @property
     def difference_percent(self) -> float | None:
@@ -213,10 +209,8 @@ class Origin(NamedTuple):
     """Where a session comes from, as far as its environment says."""
 
     commit: str | None
-    """The suite's."""
     commit_url: str | None
     ci_run: str | None
-    """The address of the CI's run."""
 
     @classmethod
     def of(cls, environment: Mapping[str, Any]) -> Origin:
@@ -231,9 +225,7 @@ class Results(Struct, frozen=True, kw_only=True):
     session: str
     """An id that no other session has, wherever its file is read."""
     cluster: str
-    """The cluster whose baselines were compared with."""
     estimator: Estimator
-    """How throughput is taken from a log."""
     started: str
     """When it began: ISO 8601 with its zone."""
     ended: str | None = None
@@ -252,9 +244,7 @@ class Results(Struct, frozen=True, kw_only=True):
     unfit_hosts: Mapping[str, tuple[str, ...]] = {}
     """Faults by host."""
     ignored_logs: tuple[IgnoredLog, ...] = ()
-    """Logs that were found but belong to no run."""
     baseline_changes: tuple[BaselineChange, ...] = ()
-    """Numbers that the session accepted."""
     faults: tuple[str, ...] = ()
     """What else made it fail: a report that could not be written, a number that was refused."""
 

@@ -70,13 +70,10 @@ class CaseEntry(CaseResult, frozen=True, kw_only=True):
     """One case: what is known of it, then what is derived from that."""
 
     id: str
-    """Its id."""
     system: str
     """``<framework>-<model>``"""
     framework: str
-    """The framework."""
     model: str
-    """The model."""
     precision: str | None
     """The precision of a training, such as ``fp32``; null for a probe."""
     batch: Batch | None
