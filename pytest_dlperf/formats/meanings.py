@@ -18,7 +18,7 @@ from msgspec import Struct
 from pytest_dlperf.files.yamlfile import load
 from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.work import Covers, RateScope, Timing
+from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
 
 FOLDER: Final = Path(__file__).parent
 _PLACEHOLDERS: Final = MappingProxyType(
@@ -175,6 +175,11 @@ class FoundUnit(Struct, frozen=True):
     text: str
     where: str
     """``behind`` or ``before``."""
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether it is one of speeds."""
+        return any(group.kind is TimeKind.RATE for group in self.unit.groups)
 
 
 _ENDS: Final = r"\)?\]?[\"']?(?: ?\(\w{1,5}\))?[ \t]{0,9}[:=]?[ \t]{0,9}[\"']?$"
