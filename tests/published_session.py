@@ -142,7 +142,6 @@ def published(
             "host": "head01",
             "platform": "Linux-6.1.0-28-amd64-x86_64-with-glibc2.36",
             "processors": 64,
-            "load_average": [1.2, 0.9, 0.4],
             "python": "3.11.7",
             "packages": {"pytest-dlperf": "0.1.0", "pytest": "8.3.4", "torch": None},
         },

@@ -75,7 +75,7 @@ def test_the_session_tells_the_worst_name_of_a_family(suite):
     night(suite, {}, "--dlperf-create-baselines")
     result = night(suite, SLOW, average=11.5)
     result.stdout.fnmatch_lines(["the only case got worse*, -25.0 %"])
-    assert "6 of 40 of busbw fail: 512 KiB/out (regressed -25.0 %)" in result.stdout.str()
+    assert "6 of 40 of busbw fail: 524288/out (regressed -25.0 %)" in result.stdout.str()
 
 
 @pytest.mark.in_process

@@ -21,10 +21,7 @@ _PACKAGES: Final = ("pytest-dlperf", "pytest", "torch", "tensorflow", "paddlepad
 
 
 def describe_environment() -> dict[str, Any]:
-    """Describe host, processors, load and, without importing the packages, their versions."""
-    load: list[float] | None = None
-    with suppress(AttributeError, OSError):
-        load = [round(value, 2) for value in os.getloadavg()]
+    """Describe host, processors and, without importing the packages, their versions."""
     versions = {}
     for package in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
@@ -33,7 +30,6 @@ def describe_environment() -> dict[str, Any]:
         "host": platform.node(),
         "platform": platform.platform(),
         "processors": os.cpu_count(),
-        "load_average": load,
         "python": platform.python_version(),
         "packages": versions,
     }

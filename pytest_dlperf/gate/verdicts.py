@@ -165,6 +165,6 @@ def badness(judgement: Judgement) -> tuple[bool, int, float]:
 
 def _described(judgement: Judgement) -> str:
     metric, decision = judgement.metric, judgement.decision
-    name = metric.member_words or metric.name
+    name = metric.member_name or metric.name
     far = f" {numbers.signed_percent(decision.difference_percent)}" if decision else ""
     return f"{name} ({judgement.verdict.value}{far})"

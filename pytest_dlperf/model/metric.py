@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from itertools import zip_longest
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
@@ -110,22 +109,9 @@ class Metric(Struct, frozen=True, kw_only=True):
         """The name of a member within its family."""
         return self.name.partition(MEMBER)[2]
 
-    @property
-    def member_words(self) -> str:
-        """The same for a reader: a size in KiB, MiB or GiB where it is a whole number of them."""
-        parts = self.member_name.split(MEMBER)
-        named = zip_longest(parts, self.named_by[: len(parts)])
-        return MEMBER.join(_size_words(part) if by == "size" else part for part, by in named)
-
     def member(self, name: str) -> Metric:
         """Return the member of this family with a name, such as ``1048576``."""
         return replace(self, name=f"{self.name}{MEMBER}{name}", family=self.name)
-
-
-def _size_words(text: str) -> str:
-    size = int(text) if text.isdecimal() else 0
-    units = ((1024**power, unit) for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")))
-    return next((f"{size // of} {unit}" for of, unit in units if size and size % of == 0), text)
 
 
 MEMBER: Final = "/"

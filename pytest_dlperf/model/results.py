@@ -282,13 +282,5 @@ def parse_time(text: str) -> datetime:
 
 
 def day_of(at: str, now: str) -> date:
-    """Return the day of a time in the zone of now (``ValueError``, ``OverflowError``).
-
-    A zone an hour off is the same one under daylight saving, so the time keeps its own day; except
-    UTC, which machines without a zone have.
-    """
-    time, zone = parse_time(at), parse_time(now).tzinfo
-    there = time.astimezone(zone)
-    ahead, zone_ahead = time.utcoffset(), there.utcoffset()
-    is_same = ahead and zone_ahead and abs(ahead - zone_ahead) <= timedelta(hours=1)
-    return (time if is_same else there).date()
+    """Return the day of a time in the zone of now (``ValueError``, ``OverflowError``)."""
+    return parse_time(at).astimezone(parse_time(now).tzinfo).date()
