@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pytest_dlperf.config.systems import System
-from pytest_dlperf.formats.facts import CASE_FACTS
+from pytest_dlperf.formats.facts import CASE_FACTS, Fact
 from pytest_dlperf.formats.log_format import Ranks
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.work import TOKENS, Layout, Work
@@ -34,7 +34,9 @@ def case_of(
     known = {**stated, **{names.get(fact.declared, ""): text for fact, text in once}}
     numbers = {name: int(text) for name, text in known.items() if text.isdigit() and int(text) > 0}
     layout = Layout(**{way: numbers.get(way, 1) for way in ("tp", "pp", "cp")})
-    topology = _topology(numbers, layout, system, steps, doubts)
+    topology, doubt = _topology(numbers, layout, system, steps)
+    if doubt:
+        doubts["topologies"] = doubt
     if topology.world_size % layout.devices:
         layout = Layout()
     replicas = topology.world_size // layout.devices
@@ -56,22 +58,9 @@ def case_of(
         topology=topology,
         reference_topology=None,
     )
-    # A word that no other precision means is one of its own.
-    own = [word for word in [known.get("precision", "")] if re.fullmatch("[a-z][a-z0-9]*", word)]
-    every = [replace(case, precision=each) for each in (*_PRECISIONS, *own)]
-    of_precision = [pair for pair in once if pair[0].declared(every[1]) == every[1].precision]
-    agreeing = [
-        each for each in every if all(fact.agrees(text, each) for fact, text in of_precision)
-    ]
-    if of_precision and agreeing:
-        case, *others = dict.fromkeys(agreeing)
-        if others:
-            words = ", ".join(each.precision for each in (case, *others))
-            doubts["precision"] = f"the log agrees with {words}"
-    elif own:
-        case = every[-1]
-    else:
-        doubts["precision"] = UNSAID
+    case, doubt = _with_precision(case, known.get("precision", ""), once)
+    if doubt:
+        doubts["precision"] = doubt
     for fact, text in once:
         if fact.option is not None and not fact.agrees(text, case):
             with_option = replace(case, options=tuple(sorted({*case.options, fact.option})))
@@ -79,34 +68,42 @@ def case_of(
     return case, source, doubts
 
 
+def _with_precision(case: Case, stated: str, said: Sequence[tuple[Fact, str]]) -> tuple[Case, str]:
+    """Give a case the precision with which all facts agree, or that is stated; say what is not."""
+    # A word that no other precision means is one of its own.
+    own = [stated] if re.fullmatch("[a-z][a-z0-9]*", stated) else []
+    every = [replace(case, precision=each) for each in dict.fromkeys((*_PRECISIONS, *own))]
+    said = [pair for pair in said if pair[0].declared(every[1]) == every[1].precision]
+    agreeing = [each for each in every if all(fact.agrees(text, each) for fact, text in said)]
+    if said and agreeing:
+        words = ", ".join(each.precision for each in agreeing)
+        return agreeing[0], f"the log agrees with {words}" if len(agreeing) > 1 else ""
+    return (replace(case, precision=own[0]), "") if own else (case, UNSAID)
+
+
 def _topology(
-    numbers: Mapping[str, int],
-    layout: Layout,
-    system: System,
-    steps: StepsOfLog,
-    doubts: dict[str, str],
-) -> Topology:
+    numbers: Mapping[str, int], layout: Layout, system: System, steps: StepsOfLog
+) -> tuple[Topology, str]:
+    """Return nodes and devices, and what is in doubt about them."""
     world, nodes = numbers.get("world_size"), numbers.get("nodes")
     per_node = numbers.get("devices_per_node")
     if world is not None and world % (nodes or per_node or world) == 0:
         nodes = nodes or (world // per_node if per_node else None)
         per_node = per_node or (world // nodes if nodes else None)
     if per_node is not None:
-        if nodes is None:
-            doubts["topologies"] = f"the log says {per_node} devices of a node, not how many nodes"
-        return Topology(nodes or 1, per_node)
-    printers = steps.printers
-    if printers == 1 and system.log_format.ranks is not Ranks.LOCAL:
-        printers = 0
+        doubt = "" if nodes else f"the log says {per_node} devices of a node, not how many nodes"
+        return Topology(nodes or 1, per_node), doubt
+    is_local = system.log_format.ranks is Ranks.LOCAL
+    printers = steps.printers if steps.printers > 1 or is_local else 0
     if world is None:
-        doubts["topologies"] = "how many nodes and devices there were stands nowhere"
+        doubt = "how many nodes and devices there were stands nowhere"
         if steps.printers_are_unknown:
             # Several that print look like one that takes more steps.
-            doubts["topologies"] = "every rank prints, how many stands nowhere: --case says it"
-        return Topology(1, max(printers, layout.devices))
+            doubt = "every rank prints, how many stands nowhere: --case says it"
+        return Topology(1, max(printers, layout.devices)), doubt
     if printers and world % printers == 0:
-        return Topology(world // printers, printers)
+        return Topology(world // printers, printers), ""
     if world > _USUAL_DEVICES and world % _USUAL_DEVICES == 0:
-        doubts["topologies"] = f"the log says {world} devices, not of how many nodes"
-        return Topology(world // _USUAL_DEVICES, _USUAL_DEVICES)
-    return Topology(1, world)
+        doubt = f"the log says {world} devices, not of how many nodes"
+        return Topology(world // _USUAL_DEVICES, _USUAL_DEVICES), doubt
+    return Topology(1, world), ""

@@ -79,20 +79,18 @@ class DraftBasis(Struct, frozen=True, kw_only=True):
 
 
 def draft(basis: DraftBasis) -> Draft:
-    """Draft a system file."""
+    """Draft a system file: of the log, and over it of the command."""
     command, log = basis.command, basis.log
-    of_log = log.draft if log is not None else None
-    of_log = of_log or Draft(comments=(), keys={}, case={})
+    of_log = (log and log.draft) or Draft(comments=(), keys={}, case={})
+    keys = _keys(basis, of_log) | ({"launch": _launch(basis, command)} if command else {})
     unsure = {} if basis.model is not None else {"model": "what ids call it, as in llama3_8b"}
-    keys = _keys(basis, of_log)
-    unsure |= {
-        path: why
-        for path, why in of_log.unsure.items()
-        if path.partition(".")[0] in {"log", "metrics"} & keys.keys()
-    }
-    if launch := _launch(basis):
-        keys["launch"] = launch
-    case = _case(basis, of_log, unsure)
+    of_keys = {"log", "metrics"} & keys.keys()
+    unsure |= {path: why for path, why in of_log.unsure.items() if path.split(".")[0] in of_keys}
+    case = {"precision": "fp32", **of_log.case}
+    unsure |= {key: of_log.unsure[key] for key in case if key in of_log.unsure}
+    if command is not None:
+        _say_case(basis, command, case, unsure)
+        _say_batch(log, command, case, unsure)
     source = command.text if command is not None else log.kind if log is not None else ""
     return Draft(
         comments=(
@@ -127,7 +125,7 @@ def _keys(basis: DraftBasis, of_log: Draft) -> dict[str, Any]:
 def _log_keys(basis: DraftBasis, of_log: Draft) -> dict[str, Any]:
     """Say what is read of a log, as far as the system that is extended does not."""
     metrics = of_log.keys.get("metrics", {})
-    keys: dict[str, Any] = {}
+    loss, keys = metrics.get("loss") or {}, dict[str, Any]()
     if of_log.keys.get("extends") == basis.base:
         keys = {key: of_log.keys[key] for key in ("log", "metrics") if key in of_log.keys}
     elif basis.base in BY_THREE_LINES and "log" in of_log.keys:
@@ -136,18 +134,15 @@ def _log_keys(basis: DraftBasis, of_log: Draft) -> dict[str, Any]:
         keys = {"unit": of_log.keys["unit"]} if of_log.keys["unit"] != "samples/s" else {}
         if form != "dlperf":
             # One process prints the loss: that of the node whose log shows the steps.
-            loss = metrics.get("loss") and {**metrics["loss"], "node": "first"}
             keys["log"] = {"format": form}
-            keys["metrics"] = {"peak_memory": None, **metrics, "loss": loss}
-    if "log" not in keys and (metrics.get("loss") or {}).get("sanity") == "finite":
+            of_first = {**loss, "node": "first"} if loss else None
+            keys["metrics"] = {"peak_memory": None, **metrics, "loss": of_first}
+    if "log" not in keys and loss.get("sanity") == "finite":
         keys["metrics"] = {**keys.get("metrics", {}), "loss": {"sanity": "finite"}}
     return keys
 
 
-def _launch(basis: DraftBasis) -> dict[str, Any]:
-    command = basis.command
-    if command is None:
-        return {}
+def _launch(basis: DraftBasis, command: OwnCommand) -> dict[str, Any]:
     launch: dict[str, Any] = {"devices": "cpu"} if basis.is_on_cpus else {}
     if basis.is_program:
         launch |= {"arguments": command.others} if command.others else {}
@@ -161,21 +156,17 @@ def _launch(basis: DraftBasis) -> dict[str, Any]:
     return launch | ({"environment": command.environment} if command.environment else {})
 
 
-def _case(basis: DraftBasis, of_log: Draft, unsure: dict[str, str]) -> dict[str, Any]:
-    """Say the case as the log does, and over it as the command does."""
-    command, log = basis.command, basis.log
-    case = {"precision": "fp32", **of_log.case}
-    unsure |= {key: of_log.unsure[key] for key in case if key in of_log.unsure}
-    if command is None:
-        return case
+def _say_case(
+    basis: DraftBasis, command: OwnCommand, case: dict[str, Any], unsure: dict[str, str]
+) -> None:
+    """Say precision, layout, length and topologies as the command does."""
     if command.precision is not None:
         case["precision"] = command.precision
         unsure.pop("precision", None)
-    elif unsure.get("precision", UNSAID) == UNSAID and (log is None or "precision" in unsure):
+    elif unsure.get("precision", UNSAID) == UNSAID and (basis.log is None or "precision" in unsure):
         unsure["precision"] = _UNSAID
     if command.ways:
         case["parallel"] = command.ways
-    _say_batch(basis, case, unsure)
     if command.sequence_length is not None:
         case["sequence_length"] = command.sequence_length
         unsure.pop("sequence_length", None)
@@ -189,45 +180,39 @@ def _case(basis: DraftBasis, of_log: Draft, unsure: dict[str, str]) -> dict[str,
     devices = None if basis.base == "jax" else command.devices_per_node
     unsure.pop("topologies", None)
     if devices is None:
-        machine = basis.machine
-        devices = basis.gpus_of_hosts or machine.gpus or machine.gpus_of_nodes or 1
+        devices = basis.gpus_of_hosts or basis.machine.gpus or basis.machine.gpus_of_nodes or 1
         unsure["topologies"] = "devices of a node: the command does not say how many"
-    nodes = sorted({1, max(basis.nodes, command.nodes)})
-    case["topologies"] = topologies = [f"{each}n{devices}g" for each in nodes]
+    case["topologies"] = topologies = [
+        f"{nodes}n{devices}g" for nodes in sorted({1, max(basis.nodes, command.nodes)})
+    ]
     case.pop("reference", None)
     if topologies[0] != "1n1g":
         case["reference"] = topologies[0] if len(topologies) > 1 else "none"
-    return case
 
 
-def _say_batch(basis: DraftBasis, case: dict[str, Any], unsure: dict[str, str]) -> None:
-    command, log = basis.command, basis.log
+def _say_batch(
+    log: Identification | None, command: OwnCommand, case: dict[str, Any], unsure: dict[str, str]
+) -> None:
     one = "batch_per_replica" if case.get("parallel") else "batch_per_device"
     is_known = any(name in case for name in _BATCHES) and "global_batch" not in unsure
     unsure.pop("global_batch", None)
-    if command is None or (command.batch is None and is_known):
+    if command.batch is None and is_known:
         return
     for name in _BATCHES:
         case.pop(name, None)
     if command.batch is None:
         case[one], unsure[one] = 1, _UNSAID
-    elif command.batch_is_global:
-        case["global_batch"] = command.batch
-    else:
-        case[one] = command.batch
-        is_same = (
-            is_known
-            and log is not None
-            and log.case.global_batch == command.batch * log.case.replicas
-        )
-        if not (command.batch_is_of_device or is_same):
-            unsure[one] = "of one device, or is it that of all? then global_batch"
+        return
+    case["global_batch" if command.batch_is_global else one] = command.batch
+    is_same = log and is_known and log.case.global_batch == command.batch * log.case.replicas
+    if not (command.batch_is_global or command.batch_is_of_device or is_same):
+        unsure[one] = "of one device, or is it that of all? then global_batch"
 
 
 def _model_of(basis: DraftBasis) -> str:
     """Call the model what its script or folder is called."""
     parts = [Path.cwd().name]
-    if basis.command is not None and basis.command.script is not None and not basis.is_program:
+    if basis.command is not None and not basis.is_program:
         stem = basis.command.script.removesuffix(".py").removesuffix(".sh")
         parts += re.split(r"[./\\]", stem)
     names = (re.sub(r"[^a-z0-9]+", "_", part.lower()).strip("_") for part in reversed(parts))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from pytest_dlperf.formats.meanings import Trainer, trainers_in
 from pytest_dlperf.logs.cross_check import CrossCheck, cross_check
 from pytest_dlperf.model.case import Case, Topology
 from pytest_dlperf.model.measurement import Window
-from pytest_dlperf.model.work import StepsIn, Timing
+from pytest_dlperf.model.work import StepsIn
 from pytest_dlperf.survey.case import case_of
 from pytest_dlperf.survey.draft import Draft, case_keys, window_keys
 from pytest_dlperf.survey.expressions import StatedFact, metric_records, stated_facts, with_stamp
@@ -70,94 +70,192 @@ def identify(
 ) -> Identification | None:
     """Find out what a log is; ``None`` where nothing fits and nothing can be guessed."""
     systems = {name: system for name, system in systems.items() if not system.is_probe}
-    found = _of_project(head, systems, wanted)
-    if found is not None:
+    survey = _Survey(head, systems, formats, wanted)
+    if found := survey.of_project():
         return found
     mine = {system.log_format.name for system in systems.values()}
-    make = partial(_made, head, systems, formats, wanted)
     for log_format in head.formats_of(each for name, each in formats.items() if name not in mine):
-        if made := make(f"a log of format {log_format.name}", log_format.name):
-            return made
+        if found := survey.made(f"a log of format {log_format.name}", log_format.name):
+            return found
     trainer = head.trainer()
-    if trainer is not None and (made := _of_trainer(head, make, trainer)):
-        return made
+    if trainer is not None and (found := survey.of_trainer(trainer)):
+        return found
     table = guess_of_table(head.begin)
     kind = f"a log of {trainer.name if trainer else 'an unknown trainer'}"
     fitting: list[Identification] = []
     for guess in (guesses(head.clusters.repeated) if table is None else [table])[:_GUESSES]:
         kind_of_guess = f"{kind}; how it shows a step is a guess"
-        made = make(kind_of_guess, guess.format, trainer=trainer, guess=guess)
-        if made is not None and made.steps.records >= min(guess.count, _ENOUGH):
-            if not made.checked.contradictions:
-                return made
-            fitting.append(made)
+        found = survey.made(kind_of_guess, guess.format, trainer, guess)
+        if found is not None and found.steps.records >= min(guess.count, _ENOUGH):
+            if not found.checked.contradictions:
+                return found
+            fitting.append(found)
     if fitting:
         return fitting[0]
     # Many trainers show a bar beside their lines: it is taken where there is nothing else.
     bars = () if trainer is not None else trainers_in(head.clusters.examples)
-    return next(filter(None, (_of_trainer(head, make, each) for each in bars)), None)
+    return next(filter(None, map(survey.of_trainer, bars)), None)
 
 
-def _of_trainer(
-    head: HeadOfLog, make: Callable[..., Identification | None], trainer: Trainer
-) -> Identification | None:
-    """Read a log as a known trainer's: by the system that ships, or else by a format."""
-    kind, record = f"a log of {trainer.name}", trainer.own_format.get("record", "")
-    forms = [trainer.own_format] if trainer.own_format else []
-    # Without a time of its own, a line may begin with one.
-    if set(re.findall(r"\?P<(\w+)>", record)) == {"step"}:
-        stamped = with_stamp(head.clusters.repeated, record)
-        forms = [{**trainer.own_format, "record": stamped}, *forms] if stamped else forms
-    if trainer.system in shipped_systems():
-        forms.insert(0, {})  # that of the system
-    return next(filter(None, (make(kind, form, trainer=trainer) for form in forms)), None)
+class _Survey(Struct, frozen=True):
+    """Reads a log as one of several that it may be."""
 
+    head: HeadOfLog
+    systems: Mapping[str, System]
+    formats: Mapping[str, LogFormat]
+    wanted: Case | None
 
-# --------------------------------------------------------------------- the project's systems
+    def of_project(self) -> Identification | None:
+        """Read it by the system of the project with most records in it."""
+        named = self.systems.get(self.wanted.system) if self.wanted is not None else None
+        of_format = defaultdict[tuple[str, str], list[System]](list)
+        # Systems may share a format, and have other facts to compare.
+        for system in [named] if named is not None else self.systems.values():
+            log_format = system.log_format
+            of_format[log_format.name, log_format.record.pattern].append(system)
+        log_formats = [systems[-1].log_format for systems in of_format.values()]
+        for log_format in self.head.formats_of(log_formats):
+            steps, facts = self.head.steps(log_format), self.head.facts(log_format)
+            if steps is None:
+                continue
+            mine = of_format[log_format.name, log_format.record.pattern]
+            cases = [
+                each for s in mine for each in s.cases if _agrees(each, log_format, facts, steps)
+            ]
+            doubts: dict[str, str] = {}
+            case, source = self.wanted, "as --case says"
+            if case is None and len({(c.work, c.topology, c.system) for c in cases}) == 1:
+                case, source = cases[0], "as the only cases have it that fit"
+                doubts = {} if facts else {"global_batch": "the log does not say it"}
+            of = (case or (cases or mine[0].cases)[0]).system
+            system = next((each for each in mine if each.id == of), mine[0])
+            if case is None:
+                case, source, doubts = case_of(system, {}, steps, facts)
+            is_own = log_format.name == system.file.stem
+            named_by = f"as {system.file} declares it" if is_own else f"of format {log_format.name}"
+            return Identification(
+                kind=f"a log {named_by}",
+                system=system,
+                case=case,
+                batch_source=source,
+                steps=steps,
+                facts=facts,
+                checked=cross_check(
+                    self.head.path, system.log_format, case, knows_batch=bool(source)
+                ),
+                unsure=[f"{key}: {doubt}" for key, doubt in doubts.items()],
+                cases=cases,
+            )
+        return None
 
+    def of_trainer(self, trainer: Trainer) -> Identification | None:
+        """Read it as a known trainer's: by the system that ships, or else by a format."""
+        kind, form = f"a log of {trainer.name}", trainer.own_format
+        record = form.get("record", "")
+        forms = [form] if form else []
+        # Without a time of its own, a line may begin with one.
+        if set(re.findall(r"\?P<(\w+)>", record)) == {"step"}:
+            stamped = with_stamp(self.head.clusters.repeated, record)
+            forms = [{**form, "record": stamped}, *forms] if stamped else forms
+        if trainer.system in shipped_systems():
+            forms.insert(0, {})  # that of the system
+        return next(filter(None, (self.made(kind, each, trainer) for each in forms)), None)
 
-def _of_project(
-    head: HeadOfLog, systems: Mapping[str, System], wanted: Case | None
-) -> Identification | None:
-    named = systems.get(wanted.system) if wanted is not None else None
-    tried = [named] if named is not None else list(systems.values())
-    # Systems may share a format, and have other facts to compare.
-    by_format = {(s.log_format.name, s.log_format.record.pattern): s.log_format for s in tried}
-    for log_format in head.formats_of(by_format.values()):
-        mine = [
-            each
-            for each in tried
-            if by_format[each.log_format.name, each.log_format.record.pattern] is log_format
-        ]
-        steps, facts = head.steps(log_format), head.facts(log_format)
-        if steps is None:
-            continue
-        cases = [each for s in mine for each in s.cases if _agrees(each, log_format, facts, steps)]
-        unsure: list[str] = []
-        case, source = wanted, "as --case says"
-        if case is None and len({(each.work, each.topology, each.system) for each in cases}) == 1:
-            case, source = cases[0], "as the only cases have it that fit"
-            unsure = [] if facts else ["global_batch: the log does not say it"]
-        of = {s.id: s for s in mine}
-        system = of.get((case or (cases[0] if cases else mine[0].cases[0])).system, mine[0])
-        if case is None:
-            case, source, doubts = case_of(system, {}, steps, facts)
-            unsure = [f"{key}: {doubt}" for key, doubt in doubts.items()]
-        kind = f"a log of format {log_format.name}"
-        if log_format.name == system.file.stem:
-            kind = f"a log as {system.file} declares it"
+    def made(
+        self,
+        kind: str,
+        form: str | Mapping[str, Any],
+        trainer: Trainer | None = None,
+        guess: Guess | None = None,
+    ) -> Identification | None:
+        """Draft a system that reads it by a format: a shipped one's name, or what declares it.
+
+        Without either it is that of the system that ships for the trainer.
+        """
+        head = self.head
+        ships = trainer.system if trainer is not None and not form else ""
+        draft = self._begun(form, trainer, ships)
+        begun = draft.system(self.formats)
+        steps = None if begun is None else head.steps(begun.log_format)
+        if begun is None or steps is None:
+            return None
+        facts = head.facts(self._with_facts_of(trainer, begun.log_format))
+        said = {} if isinstance(form, str) else stated_facts(head.text)
+        # What is called a batch may be that of a micro step, of a device, or of all.
+        of_one = said.pop("batch_per_replica", None)
+        stated = {name: one.value for name, one in said.items()}
+        case, source, doubts = case_of(begun, stated, steps, facts)
+        if of_one is not None and "global_batch" in doubts:
+            doubts["global_batch"] += f", only {of_one.text!r}"
+        if self.wanted is not None:
+            case, source, doubts = self.wanted, "as --case says", {}
+        metrics: dict[str, Any] = metric_records(head.clusters.repeated, begun.log_format)
+        if ships:
+            metrics = _other_metrics(head, begun, metrics, doubts)
+            case = _of_nodes(draft, begun, case, steps.printers, doubts)
+        elif not isinstance(form, str):
+            draft.keys["log"]["format"] = _with_facts(form, case, said, doubts)
+            doubts |= {} if guess is None else guess.doubts
+        draft.keys["model"] = case.model
+        if not ships:
+            is_of_tokens = case.sequence_length or "tokens_per_second" in str(form)
+            unit = "tokens/s" if is_of_tokens else "samples/s"
+            draft.keys |= {"framework": case.framework, "unit": unit}
+        draft.keys["window"] = window_keys(_window_of(steps, begun.log_format.of(case)))
+        draft.keys |= {"metrics": metrics} if metrics else {}
+        draft.case, draft.unsure = case_keys(case), {**_NAMES, **doubts}
+        system = draft.system(self.formats)
+        if system is None:
+            return None
+        case = system.cases[0]
+        checked = cross_check(head.path, system.log_format, case, knows_batch=bool(source))
+        if checked.contradictions:
+            is_declared = form and not isinstance(form, str)
+            key = f"log.format.{next(iter(form))}" if is_declared else "global_batch"
+            doubts[key] = " ".join([*filter(None, [doubts.get(key)]), *checked.contradictions])
+            draft.unsure = {**_NAMES, **doubts}
         return Identification(
             kind=kind,
             system=system,
             case=case,
             batch_source=source,
-            steps=steps,
-            facts=facts,
-            checked=cross_check(head.path, system.log_format, case, knows_batch=bool(source)),
-            unsure=unsure,
-            cases=cases,
+            steps=head.steps(system.log_format) or steps,
+            facts=head.facts(system.log_format) or facts,
+            checked=checked,
+            unsure=[f"{key}: {doubt}" for key, doubt in doubts.items()],
+            draft=draft,
+            others=() if guess is None else guess.others,
+            trainer=trainer,
         )
-    return None
+
+    def _with_facts_of(self, trainer: Trainer | None, log_format: LogFormat) -> LogFormat:
+        """Return the format whose facts are looked for: that of the trainer's system, if it has."""
+        if trainer is None or trainer.system not in shipped_systems() or log_format.facts:
+            return log_format
+        example, file = comment_of(trainer.system)[1], Path("shipped.yaml").absolute()
+        return system_of_text(example, file, self.formats).log_format
+
+    def _begun(self, form: str | Mapping[str, Any], trainer: Trainer | None, ships: str) -> Draft:
+        """Draft a system that reads the log, of a case about which nothing is known."""
+        name = trainer.name.lower().replace("nvidia's", "") if trainer is not None else "own"
+        framework = ships or (re.findall("[a-z][a-z0-9]*", name) or ["own"])[0]
+        models = ("model", *(f"model{number}" for number in range(2, 1000)))
+        model = next(each for each in models if f"{framework}-{each}" not in self.systems)
+        case = {"precision": "fp32", "global_batch": 1, "topologies": ["1n1g"]}
+        is_of_tokens = bool(ships) or "tokens_per_second" in str(form)
+        keys: dict[str, Any] = {"extends": ships, "model": model}
+        if not ships:
+            log_name = re.sub(r"[^A-Za-z0-9]+", "_", self.head.path.stem).strip("_") or "train"
+            unit = "tokens/s" if is_of_tokens else "samples/s"
+            keys = {"framework": framework, "model": model, "unit": unit}
+            keys["log"] = {"name": log_name, "format": form}
+        keys["window"] = {"warmup_steps": 1, "measured_steps": 1}
+        source = self.head.path.name if self.head.path.name.isprintable() else "a log"
+        return Draft(
+            comments=(f"Made by 'pytest-dlperf read' from {source}.",),
+            keys=keys,
+            case=case | ({"sequence_length": 1} if is_of_tokens else {}),
+        )
 
 
 def _agrees(
@@ -165,147 +263,21 @@ def _agrees(
 ) -> bool:
     for found in facts:
         fact = found.fact
-        if fact.option is not None and fact.option not in log_format.options:
-            continue
+        is_compared = fact.option is None or fact.option in log_format.options
         # What stands there twice is replaced by another fact, or is of another program.
-        if fact.declared(case) is not None and not any(
-            fact.agrees(value, case) for value in found.values
-        ):
+        is_compared &= fact.declared(case) is not None
+        if is_compared and not any(fact.agrees(value, case) for value in found.values):
             return False
     of_ranks = (case.topology.devices_per_node, case.topology.world_size)
     return log_format.ranks is not Ranks.LOCAL or steps.printers in of_ranks
 
 
-# ------------------------------------------------------------------------- systems made up
-
-
-def _made(  # noqa: PLR0913, PLR0917 - all that is known by then
-    head: HeadOfLog,
-    systems: Mapping[str, System],
-    formats: Mapping[str, LogFormat],
-    wanted: Case | None,
-    kind: str,
-    form: str | Mapping[str, Any],
-    *,
-    trainer: Trainer | None = None,
-    guess: Guess | None = None,
-) -> Identification | None:
-    """Draft a system that reads a log by a format: a shipped one's name, or what declares it.
-
-    Without either it is that of the system that ships for the trainer.
-    """
-    ships = trainer.system if trainer is not None and not form else ""
-    draft = _begun(head, systems, form, trainer, ships)
-    begun = draft.system(formats)
-    steps = None if begun is None else head.steps(begun.log_format)
-    if begun is None or steps is None:
-        return None
-    facts = head.facts(_format_with_facts(begun, trainer, formats))
-    said = {} if isinstance(form, str) else stated_facts(head.text)
-    # What is called a batch may be that of a micro step, of a device, or of all.
-    of_one = said.pop("batch_per_replica", None)
-    stated = {name: one.value for name, one in said.items()}
-    case, source, doubts = case_of(begun, stated, steps, facts)
-    if of_one is not None and "global_batch" in doubts:
-        doubts["global_batch"] += f", only {of_one.text!r}"
-    if wanted is not None:
-        case, source, doubts = wanted, "as --case says", {}
-    metrics: dict[str, Any] = metric_records(head.clusters.repeated, begun.log_format)
-    if ships:
-        metrics = _other_metrics(head, begun, metrics, doubts)
-        case = _of_nodes(draft, begun, case, steps.printers, doubts)
-    elif not isinstance(form, str):
-        draft.keys["log"]["format"] = _with_facts(form, case, said)
-        if form.get("step") == "count":
-            doubts["log.format.step"] = "is each record one step? of several, write {every: N}"
-        doubts |= {} if guess is None else guess.doubts
-    _complete(draft, begun, case, _window_of(steps, begun.log_format.of(case)), metrics)
-    draft.unsure = {**_NAMES, **doubts}
-    system = draft.system(formats)
-    if system is None:
-        return None
-    case = system.cases[0]
-    checked = cross_check(head.path, system.log_format, case, knows_batch=bool(source))
-    if checked.contradictions:
-        record = f"log.format.{next(iter(form))}" if form and not isinstance(form, str) else ""
-        key = record or "global_batch"
-        doubts[key] = " ".join([*filter(None, [doubts.get(key)]), *checked.contradictions])
-        draft.unsure = {**_NAMES, **doubts}
-    return Identification(
-        kind=kind,
-        system=system,
-        case=case,
-        batch_source=source,
-        steps=head.steps(system.log_format) or steps,
-        facts=head.facts(system.log_format) or facts,
-        checked=checked,
-        unsure=[f"{key}: {doubt}" for key, doubt in doubts.items()],
-        draft=draft,
-        others=() if guess is None else guess.others,
-        trainer=trainer,
-    )
-
-
-def _begun(
-    head: HeadOfLog,
-    systems: Mapping[str, System],
-    form: str | Mapping[str, Any],
-    trainer: Trainer | None,
-    ships: str,
-) -> Draft:
-    """Draft a system that reads the log, of a case about which nothing is known."""
-    name = trainer.name.lower() if trainer is not None else "own"
-    [framework] = re.findall("[a-z][a-z0-9]*", name.replace("nvidia's", ""))[:1] or ["own"]
-    framework = ships or framework
-    models = ("model", *(f"model{number}" for number in range(2, 1000)))
-    model = next(each for each in models if f"{framework}-{each}" not in systems)
-    is_of_tokens = bool(ships) or "tokens_per_second" in str(form)
-    case = {"precision": "fp32", "global_batch": 1, "topologies": ["1n1g"]}
-    keys: dict[str, Any] = {"extends": ships, "model": model}
-    if not ships:
-        log_name = re.sub(r"[^A-Za-z0-9]+", "_", head.path.stem).strip("_") or "train"
-        unit = "tokens/s" if is_of_tokens else "samples/s"
-        keys = {"framework": framework, "model": model, "unit": unit}
-        keys["log"] = {"name": log_name, "format": form}
-    keys["window"] = {"warmup_steps": 1, "measured_steps": 1}
-    source = head.path.name if head.path.name.isprintable() else "a log"
-    return Draft(
-        comments=(f"Made by 'pytest-dlperf read' from {source}.",),
-        keys=keys,
-        case=case | ({"sequence_length": 1} if is_of_tokens else {}),
-    )
-
-
-def _complete(
-    draft: Draft, begun: System, case: Case, window: Window, metrics: Mapping[str, Any]
-) -> None:
-    """Say in a draft what was found out."""
-    if case.framework != begun.framework:
-        draft.keys["framework"] = case.framework
-    draft.keys["model"] = case.model
-    if "unit" in draft.keys:
-        per_token = begun.log_format.timing is Timing.TOKENS_PER_SECOND
-        is_of_tokens = case.sequence_length is not None or per_token
-        draft.keys["unit"] = "tokens/s" if is_of_tokens else "samples/s"
-    draft.keys["window"] = window_keys(window)
-    draft.keys |= {"metrics": metrics} if metrics else {}
-    draft.case = case_keys(case)
-
-
-def _format_with_facts(
-    system: System, trainer: Trainer | None, formats: Mapping[str, LogFormat]
-) -> LogFormat:
-    """Return the format whose facts are looked for: that of the trainer's system, if one ships."""
-    if trainer is None or trainer.system not in shipped_systems() or system.log_format.facts:
-        return system.log_format
-    example = comment_of(trainer.system)[1]
-    return system_of_text(example, Path("shipped.yaml").absolute(), formats).log_format
-
-
 def _with_facts(
-    form: Mapping[str, Any], case: Case, said: Mapping[str, StatedFact]
+    form: Mapping[str, Any], case: Case, said: Mapping[str, StatedFact], doubts: dict[str, str]
 ) -> dict[str, Any]:
     """Declare a format with what the log says of the case, to which others of it are held."""
+    if form.get("step") == "count":
+        doubts["log.format.step"] = "is each record one step? of several, write {every: N}"
     confirmed = {
         name: one.record
         for name, one in said.items()

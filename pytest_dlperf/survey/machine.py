@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib.util import find_spec
 from typing import Final
 
@@ -32,27 +30,20 @@ class Machine(Struct, frozen=True, kw_only=True):
 
 def look_at_machine(environment: Mapping[str, str] = os.environ) -> Machine:
     """Ask the machine's own tools."""
-    nodes = _output_of("sinfo", "-h", "-o", "%G")
+    try:
+        query = ["sinfo", "-h", "-o", "%G"]
+        done = subprocess.run(query, capture_output=True, text=True, timeout=_QUERY_LIMIT_S)  # noqa: PLW1510, S603
+        nodes = done.stdout if done.returncode == 0 else ""
+    except (OSError, subprocess.TimeoutExpired):
+        nodes = ""
     gres = re.findall(r"gpu:(?:[^:\s,(]+:)?([0-9]+)", nodes)
     in_allocation = "SLURM_JOB_ID" in environment
-    found = find_accelerators(None, time.monotonic() + _QUERY_LIMIT_S)
     return Machine(
-        gpus=len(found["ids"]),
+        gpus=len(find_accelerators(None, time.monotonic() + _QUERY_LIMIT_S)["ids"]),
         has_slurm=bool(nodes.strip()) or in_allocation,
         in_allocation=in_allocation,
         gpus_of_nodes=max(map(int, gres), default=0),
     )
-
-
-def _output_of(*command: str) -> str:
-    if shutil.which(command[0]) is None:
-        return ""
-    with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(  # noqa: S603 - one of the fixed commands above
-            command, capture_output=True, text=True, timeout=_QUERY_LIMIT_S, check=False
-        )
-        return done.stdout if done.returncode == 0 else ""
-    return ""
 
 
 def is_installed(module: str) -> bool:

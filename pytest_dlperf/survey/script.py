@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
-
-_MODULES: Final = 50
 
 
 def _imported(modules: str) -> str:
@@ -30,11 +28,8 @@ _IMPORTS: Final[Mapping[str, re.Pattern[str]]] = {
     }.items()
 }
 """How scripts tell by which system they are read: the first that fits."""
-_OWN_LOOPS: Final = ("lightning", "huggingface")
-"""Systems with a loop of their own: a script that imports a module which uses one has no other."""
 _FABRIC: Final = re.compile(r"\bFabric\b(?![\s\S]*\b(?:Trainer|LightningCLI)\b)")
 """Lightning without its loop."""
-_LOCAL_IMPORT: Final = re.compile(r"^\s*(?:from|import)\s+(\.?[\w.]+)", re.MULTILINE)
 _IS_SCRIPT: Final = re.compile(r"__main__|argparse|\.fit\(|\.train\(\)")
 _NO_CODE: Final = re.compile(r"(\"\"\"|\'\'\')[\s\S]*?\1|\\\n")
 """Docstrings, and ends of lines that go on."""
@@ -76,57 +71,30 @@ def start_of(script: str, folder: Path, devices: int) -> str:
     return start.format(devices=devices, script=shlex.quote(script))
 
 
-def system_of_script(script: str | None, folder: Path) -> str | None:
+def system_of_script(script: str, folder: Path) -> str | None:
     """Say which system that ships reads what a script prints, by its name and its imports."""
-    text = "" if script is None else _source(script, folder)
-    if (known := program_of(script)) or not script or text is None:
+    if known := program_of(script):
         return known
-    found = _system_of_text(text)
-    if found not in {None, "torchrun"}:
-        return found
-    below = map(_system_of_text, _local_modules(text, (folder / script).parent, folder))
-    return next((each for each in below if each in _OWN_LOOPS), found)
-
-
-def program_of(script: str | None) -> str | None:
-    """Name the system that ships whose program a script is, by a part of its name."""
-    return next((name for part, name in PROGRAMS.items() if part in (script or "")), None)
-
-
-def prints_steps(script: str | None, folder: Path) -> bool:
-    """Tell whether a script has the package print its steps already."""
-    text = _source(script, folder) if script is not None else None
-    return text is not None and _STEPS_ARE_PRINTED.search(text) is not None
-
-
-def _system_of_text(text: str) -> str | None:
-    text = _NO_CODE.sub(" ", text)
+    text = _NO_CODE.sub(" ", _source(script, folder))
     found = next((name for name, each in _IMPORTS.items() if each.search(text)), None)
     return "torchrun" if found == "lightning" and _FABRIC.search(text) else found
 
 
-def _local_modules(text: str, *folders: Path) -> Iterator[str]:
-    """Yield the texts of modules of the repository that a text imports, and of those they do."""
-    left, seen = [text], set[Path]()
-    while left and len(seen) < _MODULES:
-        for name in _LOCAL_IMPORT.findall(left.pop(0)):
-            path = name.lstrip(".").replace(".", "/")
-            ends = (f"{path}.py", f"{path}/__init__.py")
-            files = (folder / end for folder in folders for end in ends)
-            file = next((each for each in files if path and each.is_file()), None)
-            if file is not None and file not in seen:
-                seen.add(file)
-                left.append(_text(file))
-                yield left[-1]
+def program_of(script: str) -> str | None:
+    """Name the system that ships whose program a script is, by a part of its name."""
+    return next((name for part, name in PROGRAMS.items() if part in script), None)
 
 
-def _source(script: str, folder: Path) -> str | None:
+def prints_steps(script: str, folder: Path) -> bool:
+    """Tell whether a script has the package print its steps already."""
+    return _STEPS_ARE_PRINTED.search(_source(script, folder)) is not None
+
+
+def _source(script: str, folder: Path) -> str:
+    """Read a script or a module; nothing of what is no file of Python."""
     module = script.replace(".", "/")
-    for name in (script, f"{module}.py", f"{module}/__main__.py"):
-        file = folder / name
-        if file.suffix == ".py" and file.is_file():
-            return _text(file)
-    return None
+    files = (folder / name for name in (script, f"{module}.py", f"{module}/__main__.py"))
+    return next((_text(file) for file in files if file.suffix == ".py" and file.is_file()), "")
 
 
 def _text(file: Path) -> str:
