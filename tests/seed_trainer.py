@@ -1,4 +1,4 @@
-# ruff: noqa: DTZ001, PTH113, PTH120, PTH123, PTH207, PTH208, T201 - a trainer writes as it likes
+# ruff: noqa: DTZ001, PTH120, PTH123, PTH207, PTH208, T201 - a trainer writes as it likes
 
 """Stands in for the trainers of the original benchmark's systems.
 
@@ -53,52 +53,6 @@ def paddle_launch():
     sys.argv = arguments
     sys.path.insert(0, os.path.dirname(arguments[0]))
     runpy.run_path(arguments[0], run_name="__main__")
-
-
-def paddle_resnet():
-    batch = int(option("--batch_size")) // devices()
-    rank = os.environ["PADDLE_TRAINER_ID"]
-    assert os.path.isfile(f"{option('--data_dir')}/train_list.txt")
-    leave_a_checkpoint(option("--model_save_dir"))
-    print(f"PADDLE_TRAINERS_NUM {os.environ['PADDLE_TRAINERS_NUM']} \nPADDLE_TRAINER_ID {rank} ")
-    for step in range(int(option("--max_iter")) if rank == "0" else 0):
-        print(
-            f"2020-09-10 08:27:41,009-INFO: [Pass 0, train batch {step}] \tloss 6.92724, "
-            f"acc1 0.00000, acc5 0.00000, lr 0.00100, elapse {batch / SPEED:.4f} sec"
-        )
-
-
-def ngc_launch():
-    """As ``multiproc.py``: run the script of this node."""
-    os.environ["RANK"] = str(int(option("--node_rank")) * int(option("--nproc_per_node")))
-    script = next(place for place, text in enumerate(sys.argv[1:], 1) if text.endswith(".py"))
-    sys.argv = sys.argv[script:]
-    runpy.run_path(sys.argv[0], run_name="__main__")
-
-
-def ngc_resnet():
-    batch = int(option("-b"))
-    leave_a_checkpoint(option("--workspace"))
-    for step in range(1, int(option("--prof")) if os.environ["RANK"] == "0" else 0):
-        print(
-            f"DLL {START + timedelta(seconds=step * batch / SPEED)} - Epoch: 0 Iteration: {step}  "
-            f"train.loss : 6.67351  train.total_ips : {devices() * SPEED:.2f} img/s"
-        )
-
-
-def pytorch_imagenet():
-    """Print the steps of each device, and then test for ever."""
-    batch = int(option("--batch-size")) // devices()
-    for step in range(180):
-        for _ in range(devices()):
-            print(
-                f"Epoch: [0][{step:4d}/5005]\tTime {batch / SPEED:6.3f} ( 0.320)\tData  0.107 "
-                "( 0.094)\tLoss 5.3901e+00 (1.1786e+01)\tAcc@1   0.78 (  1.95)\t"
-                "Acc@5  16.41 ( 11.77)"
-            )
-    while True:
-        print("Test: [0/98]\tTime  0.299 ( 0.299)\tLoss 2.7237e+00 (2.7237e+00)", flush=True)
-        time.sleep(0.01)
 
 
 class Entry:

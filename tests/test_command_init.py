@@ -85,29 +85,36 @@ def test_a_torchrun_command_becomes_a_suite(project, capsys):
     assert main(["check"]) == 0
 
 
-def test_a_secret_of_the_command_is_told_of(project, capsys):
-    """The file that it is written to will be committed."""
-    (project / "train.py").write_text("import torch\n", encoding="utf-8")
-    command = "torchrun train.py --batch 32 --steps 60 --wandb-key swordfish"
+@pytest.mark.parametrize(
+    ("script", "command", "words"),
+    [
+        # The file that it is written to will be committed.
+        (
+            "import torch\n",
+            "torchrun train.py --batch 32 --wandb-key swordfish",
+            ("launch: the command holds what looks like a secret", "swordfish"),
+        ),
+        # Else a case with a guessed batch would be green.
+        (
+            "import torch\n",
+            "torchrun train.py --seq-length 128",
+            ("log = StepLog(batch_per_device=BATCH)", "secret"),
+        ),
+        (
+            "import torch\nfrom pytest_dlperf.trainers import StepLog\n",
+            "torchrun train.py",
+            ("next", "StepLog"),
+        ),
+    ],
+)
+def test_what_is_to_be_known_of_a_command_is_told(project, capsys, script, command, words):
+    said, unsaid = words
+    (project / "train.py").write_text(script, encoding="utf-8")
     assert main(["init", "--no-run", "--command", command]) == 0
-    printed = capsys.readouterr().out
-    assert "launch: the command holds what looks like a secret" in printed
-    assert "swordfish" not in printed
-
-
-def test_a_script_is_to_say_the_batch_that_its_command_does_not(project, capsys):
-    """Else a case with a guessed batch would be green."""
-    (project / "train.py").write_text("import torch\n", encoding="utf-8")
-    assert main(["init", "--no-run", "--command", "torchrun train.py --seq-length 128"]) == 0
-    assert written(project).unit == "tokens/s"
-    assert "log = StepLog(batch_per_device=BATCH)" in capsys.readouterr().out
-
-
-def test_a_script_that_prints_its_steps_is_not_asked_to(project, capsys):
-    text = "import torch\nfrom pytest_dlperf.trainers import StepLog\n"
-    (project / "train.py").write_text(text, encoding="utf-8")
-    assert main(["init", "--no-run", "--command", "torchrun train.py"]) == 0
-    assert "StepLog" not in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert said in told
+    assert unsaid not in told
+    assert written(project).unit == ("tokens/s" if "seq" in command else "samples/s")
 
 
 def take_marks_away(folder):
@@ -172,15 +179,6 @@ def test_what_a_script_imports_says_who_prints_its_steps(project, text, launcher
     assert {"own.py", "{batch_per_device}"} <= set(arguments(system))
 
 
-def test_a_module_of_the_repository_may_import_the_trainer(project, capsys):
-    (project / "fit.py").write_text("import torch\nfrom own.loop import fit\n", encoding="utf-8")
-    (project / "own").mkdir()
-    (project / "own/loop.py").write_text("import os, lightning as L\n", encoding="utf-8")
-    assert main(["init", "--no-run", "--command", "torchrun fit.py"]) == 0
-    assert "StepLog" not in capsys.readouterr().out
-    assert written(project).id == "lightning-fit"
-
-
 FINETUNE = """\
 import argparse
 from transformers import Trainer, TrainingArguments
@@ -197,7 +195,7 @@ def test_the_one_script_of_a_known_trainer_is_taken_for_this_machine_s_devices(p
     system = written(project)
     assert [case.id for case in system.cases] == ["huggingface-mine-fp32-b1-1n2g"]
     assert arguments(system)[-2] == "finetune.py"
-    assert system.window.measured_steps == 100
+    assert (system.window.measured_steps, system.tolerance_percent) == (100, 5)
     said = capsys.readouterr().out
     assert "nothing says how finetune.py is started" in said
     assert "running it" not in said
@@ -223,12 +221,6 @@ def test_a_script_that_prints_its_steps_is_run_to_see_its_loss_and_batch(project
     assert "loss: {sanity: finite}\n" in text
 
 
-def test_a_folder_of_documents_gets_the_example_too(project):
-    (project / "README.md").write_text("# Mine\n", encoding="utf-8")
-    assert main(["init"]) == 0
-    assert written(project).launch is not None
-
-
 @pytest.mark.parametrize(
     ("has_torch", "cases"),
     [
@@ -241,6 +233,7 @@ def test_an_empty_folder_gets_an_example_that_runs_without_a_gpu(
 ):
     monkeypatch.setattr("pytest_dlperf.command.first_suite.is_installed", lambda _: has_torch)
     (project / ".git").mkdir()
+    (project / "README.md").write_text("# Mine\n", encoding="utf-8")
     assert main(["init"]) == 0
     system = written(project)
     assert [case.id for case in system.cases] == cases
@@ -251,85 +244,87 @@ def test_an_empty_folder_gets_an_example_that_runs_without_a_gpu(
     assert main(["check"]) == 0
 
 
-def test_of_a_program_that_is_known_only_the_rest_is_said(project):
-    command = (
-        "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --bf16 "
-        "--global-batch-size 64 --seq-length 4096 --train-iters 100 --num-layers 32"
-    )
-    assert main(["init", "--command", command]) == 0
-    system = written(project)
-    assert [case.id for case in system.cases] == ["megatron-mine-bf16-gb64-s4096-tp2-1n8g"]
-    assert "arguments: [--num-layers, '32']" in system.file.read_text(encoding="utf-8")
-    assert arguments(system).count("--global-batch-size={global_batch}") == 1
-
-
 @pytest.mark.parametrize(
-    ("program", "case", "left_out"),
+    ("script", "command", "found"),
     [
-        ("torchtitan.train --lr 1", "torchtitan-mine-fp32-b1-s8192-1n8g", None),
+        # Of a program that is known, only the rest is said.
         (
-            "litgpt pretrain pythia-1b --lr 1",
-            "litgpt-mine-fp32-b1-s2048-1n8g",
-            "pretrain pythia-1b",
+            "",
+            (
+                "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --bf16 "
+                "--global-batch-size 64 --seq-length 4096 --train-iters 100 --num-layers 32"
+            ),
+            (
+                "megatron-mine-bf16-gb64-s4096-tp2-1n8g",
+                ("--global-batch-size={global_batch}",),
+                "arguments: [--num-layers, '32']",
+            ),
+        ),
+        # One whose command says no length gets that of an example.
+        (
+            "",
+            "torchrun --nproc-per-node 8 -m torchtitan.train --lr 1",
+            (
+                "torchtitan-mine-fp32-b1-s8192-1n8g",
+                (),
+                "sequence_length: 8192  # ? nothing says it; it is that of an example",
+            ),
+        ),
+        (
+            "",
+            "torchrun --nproc-per-node 8 -m litgpt pretrain pythia-1b --lr 1",
+            (
+                "litgpt-mine-fp32-b1-s2048-1n8g",
+                (),
+                "arguments: [--lr, '1']",
+            ),
+        ),
+        # Paddle's launcher is replaced, and the script stays.
+        (
+            "import paddle\n",
+            "python -m paddle.distributed.launch --gpus=0,1 own.py --batch-size 8",
+            (
+                "paddle-own-fp32-b8-1n2g",
+                ("own.py", "--batch-size", "{batch_per_device}"),
+                "paddle.distributed.launch",
+            ),
+        ),
+        # A script that starts its own processes is told how many.
+        (
+            "import lightning as L\n",
+            "python own.py --devices 2 --num_nodes=1",
+            (
+                "lightning-own-fp32-b1-1n2g",
+                ("--devices", "{devices_per_node}", "--num_nodes={nodes}"),
+                "extends: lightning",
+            ),
         ),
     ],
 )
-def test_a_program_whose_command_says_no_length_gets_that_of_an_example(
-    project,
-    capsys,
-    program,
-    case,
-    left_out,
-):
-    assert main(["init", "--command", f"torchrun --nproc-per-node 8 -m {program}"]) == 0
-    system = written(project)
-    assert [each.id for each in system.cases] == [case]
-    text = system.file.read_text(encoding="utf-8")
-    assert "arguments: [--lr, '1']" in text
-    assert "sequence_length" in text.partition("# ? nothing says it; it is that of an example")[0]
-    said = capsys.readouterr().out
-    assert (f"{left_out!r} of the command is left out" in said) == (left_out is not None)
-
-
-def test_paddle_s_launcher_is_replaced_and_the_script_stays(project):
-    (project / "own.py").write_text("import paddle\n", encoding="utf-8")
-    command = "python -m paddle.distributed.launch --gpus=0,1 own.py --batch-size 8"
+def test_a_command_becomes_the_launch_of_a_case(project, capsys, script, command, found):
+    case, given, written_too = found
+    (project / "own.py").write_text(script, encoding="utf-8")
     assert main(["init", "--command", command]) == 0
     system = written(project)
-    assert [case.id for case in system.cases] == ["paddle-own-fp32-b8-1n2g"]
-    assert arguments(system)[-4:-1] == ("own.py", "--batch-size", "{batch_per_device}")
+    assert [each.id for each in system.cases] == [case]
+    assert {*given} <= {*arguments(system)}
+    assert written_too in system.file.read_text(encoding="utf-8")
+    said = "'pretrain pythia-1b' of the command is left out" in capsys.readouterr().out
+    assert said == ("litgpt" in command)
 
 
-def test_a_script_that_starts_its_own_processes_is_told_how_many(project):
-    (project / "own.py").write_text("import lightning as L\n", encoding="utf-8")
-    assert main(["init", "--command", "python own.py --devices 2 --num_nodes=1"]) == 0
+@pytest.mark.parametrize(("log", "extends"), [("timm_1n2g_b4", "timm"), ("litgpt_1n1g", "litgpt")])
+def test_the_log_of_a_known_trainer_leads_to_its_system_and_is_judged_next(
+    project, capsys, log, extends
+):
+    log = LOGS / f"{log}.log"
+    assert main(["init", "--log", str(log)]) == 0
     system = written(project)
-    assert [str(case.topology) for case in system.cases] == ["1n2g"]
-    given = arguments(system)
-    assert given[given.index("--devices") + 1] == "{devices_per_node}"
-    assert "--num_nodes={nodes}" in given
-
-
-@pytest.mark.parametrize(
-    ("log", "extends", "case"),
-    [
-        ("timm_1n2g_b4.log", "timm", "timm-mine-"),
-        ("litgpt_1n1g.log", "litgpt", "litgpt-mine-"),
-    ],
-)
-def test_the_log_of_a_known_trainer_leads_to_its_system(project, log, extends, case):
-    assert main(["init", "--log", str(LOGS / log)]) == 0
-    system = written(project)
-    assert system.cases[0].id.startswith(case)
+    assert system.id == f"{extends}-mine"
     text = system.file.read_text(encoding="utf-8")
     assert f"\nextends: {extends}\n" in text
     assert "format" not in text
-
-
-def test_the_log_itself_is_judged_next(project, capsys):
-    log = LOGS / "timm_1n2g_b4.log"
-    assert main(["init", "--log", str(log)]) == 0
-    (case,) = written(project).cases
+    [case] = system.cases
     assert f"pytest bench_tests --dlperf-logs {case.id}={log}" in capsys.readouterr().out
 
 
@@ -377,9 +372,13 @@ def test_what_the_log_says_of_its_run_becomes_the_case(pytester, project):
     judged.assert_outcomes(passed=2)
 
 
-def test_a_trainer_by_name_gives_its_example(project):
-    assert main(["init", "--trainer", "megatron"]) == 0
+@pytest.mark.parametrize("ci", ["gitlab", "slurm"])
+def test_a_trainer_by_name_gives_its_example_and_every_ci_has_its_file(project, ci):
+    assert main(["init", "--trainer", "megatron", "--ci", ci]) == 0
     assert written(project).id == "megatron-llama3_8b"
+    ours = {"bench_tests", "baselines"}
+    files = [one for one in project.rglob("*") if one.is_file() and not ours & {*one.parts}]
+    assert "pytest bench_tests" in files[0].read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -406,8 +405,9 @@ def test_without_anything_to_go_by_it_says_what_it_needs(project, capsys, script
 
 def test_a_file_of_hosts_lies_where_the_command_is_started(project, capsys):
     (project / "hosts").write_text("gpu1:8\ngpu2:8\n", encoding="utf-8")
-    assert main(["init", "new", "--command", "python train.py", "--hosts=@hosts", "--no-run"]) == 0
-    assert [str(case.topology) for case in written(project / "new").cases] == ["1n1g", "2n1g"]
+    given = ["--command", "python train.py", "--hosts=@hosts", "--no-run"]
+    assert main(["init", "new/place", *given]) == 0
+    assert [str(case.topology) for case in written(project / "new/place").cases] == ["1n1g", "2n1g"]
     assert f"--dlperf-hosts @{project}/hosts" in capsys.readouterr().out
 
 
@@ -438,17 +438,6 @@ def test_a_cluster_is_called_as_a_folder_can_be(project, capsys, name):
     assert not any(project.rglob("*.yaml"))
 
 
-@pytest.mark.parametrize("ci", ["gitlab", "slurm"])
-def test_every_ci_has_its_file(project, ci):
-    assert main(["init", "--trainer", "timm", "--ci", ci]) == 0
-    (job,) = [
-        file
-        for file in project.rglob("*")
-        if file.is_file() and not {"bench_tests", "baselines"} & set(file.parts)
-    ]
-    assert "pytest bench_tests" in job.read_text(encoding="utf-8")
-
-
 def test_gpus_and_slurm_are_asked_by_their_own_tools(project, capsys):
     program("sinfo", "gpu:h100:8(S:0-1)")
     (project / "train.py").write_text("import torch\n", encoding="utf-8")
@@ -457,14 +446,6 @@ def test_gpus_and_slurm_are_asked_by_their_own_tools(project, capsys):
     out = capsys.readouterr().out
     assert "salloc --nodes=1 --exclusive --gpus-per-node=8 pytest bench_tests" in out
     assert "login node" in out
-
-
-def test_gpus_of_this_machine_count(project):
-    program("nvidia-smi", TWO_GPUS)
-    assert main(["init", "--no-run", "--command", "torchrun --nproc-per-node=gpu train.py"]) == 0
-    system = written(project)
-    assert [str(case.topology) for case in system.cases] == ["1n2g"]
-    assert system.tolerance_percent == 5
 
 
 def test_nothing_is_overwritten(project, capsys):
@@ -476,12 +457,6 @@ def test_nothing_is_overwritten(project, capsys):
     assert main(given) == 0
     assert file.read_text(encoding="utf-8") == "mine\n"
     assert f"kept      {file.relative_to(project)}" in capsys.readouterr().out
-
-
-def test_a_folder_may_be_named_and_made(project):
-    given = ["--no-run", "--command", "torchrun train.py"]
-    assert main(["init", "new/place", *given]) == 0
-    assert written(project / "new/place").id == "pytorch-place"
 
 
 def test_any_argument_stands_in_the_file_as_it_was_typed(project):

@@ -112,11 +112,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Find out about the training, write the suite, and print what comes next."""
     log_file = None if options.log is None else Path(options.log).absolute()
-    here = Path.cwd()
-    _enter(Path(options.folder))
     plan = SuitePlan()
+    hosts = _hosts(options, plan)
+    _enter(Path(options.folder))
     machine = look_at_machine()
-    hosts = _hosts(options, here, plan)
     gpus = min((host.devices or 0 for host in hosts), default=0)
     command = _command(options, gpus or machine.gpus or machine.gpus_of_nodes or 1, plan)
     read = None if log_file is None else _log(log_file, plan)
@@ -152,49 +151,6 @@ def run(options: argparse.Namespace) -> int:
     return FINE
 
 
-def _text(basis: DraftBasis, read: Found, plan: SuitePlan) -> str:
-    """Write the system file, and say what is in doubt about it."""
-    if isinstance(read, ProbeOutput):
-        plan.unsure += read.unsure
-        return read.text
-    if basis.command is None and read is None:
-        plan.unsure.append("what follows 'extends' is an example: model, arguments and cases")
-        shown = f"# The example of 'pytest-dlperf systems {basis.base}', which says what has to be"
-        return f"{shown} set.\n{comment_of(basis.base)[1]}"
-    drafted = draft(basis)
-    plan.unsure += [f"{key}: {doubt}" for key, doubt in drafted.unsure.items()]
-    return drafted.text()
-
-
-def _add_launch(basis: DraftBasis, command: OwnCommand, system: System, plan: SuitePlan) -> None:
-    """Say what is to be known before a command is launched by sessions."""
-    machine, prints = basis.machine, prints_steps(command.script, Path.cwd())
-    if basis.is_program and command.positional:
-        plan.unsure.append(
-            f"{' '.join(command.positional)!r} of the command is left out: the system says "
-            f"such arguments itself, see 'pytest-dlperf systems {basis.base}'"
-        )
-    if hide(command.text) != command.text:
-        plan.unsure.append(
-            "launch: the command holds what looks like a secret, and others read this file; "
-            "have the trainer read it from a file on the nodes"
-        )
-    if basis.is_on_cpus:
-        passes = f"a loss of up to {system.tolerance_percent:g} % passes"
-        plan.found.append(f"no GPU here: it runs on CPUs, whose times are noisy: {passes}")
-    elif machine.has_slurm and not machine.in_allocation:
-        nodes = max(case.topology.nodes for case in system.cases)
-        plan.start = ["salloc", f"--nodes={nodes}", "--exclusive"]
-        if machine.gpus_of_nodes:
-            plan.start.append(f"--gpus-per-node={machine.gpus_of_nodes}")
-    if basis.base in BY_THREE_LINES and basis.log is None and not system.is_probe and not prints:
-        facts = f"global_batch={command.batch}" if command.batch_is_global else ""
-        if command.batch is None:
-            facts = "batch_per_device=BATCH"
-            plan.unsure.append("BATCH, below: the samples of one device, as the script calls them")
-        plan.lines = [line.format(facts=facts, script=command.script) for line in _LINES]
-
-
 def _enter(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -203,22 +159,32 @@ def _enter(folder: Path) -> None:
         raise UsageError(f"{printable(str(folder))}: {error.strerror or error}") from error
 
 
+def _hosts(options: argparse.Namespace, plan: SuitePlan) -> tuple[Host, ...]:
+    """Read the hosts; a file of them lies where the command was started."""
+    text: str | None = options.hosts
+    if text is None:
+        return ()
+    if text.startswith("@"):
+        text = f"@{Path.cwd() / os.path.expanduser(text[1:])}"  # noqa: PTH111 - pathlib refuses unknown users
+    plan.pytest += ["--dlperf-hosts", text]
+    return parse_hosts(text, place="--hosts")
+
+
 def _command(options: argparse.Namespace, devices: int, plan: SuitePlan) -> OwnCommand | None:
     if options.training is not None:
         command = read_command(options.training)
-    elif options.log is not None or options.trainer is not None:
+        plan.unsure += command.notes
+        return command
+    script = only_script_in(Path.cwd())
+    if options.log is not None or options.trainer is not None or script is None:
         return None
-    elif (script := only_script_in(Path.cwd())) is not None:
-        command = read_command(start_of(script, Path.cwd(), devices))
-        command.is_guessed = True
-        plan.unsure.append(
-            f"the command: nothing says how {script} is started; --command "
-            f"{shlex.quote(command.text)}, with its own arguments, also runs it once and reads "
-            "what it prints"
-        )
-    else:
-        return None
-    plan.unsure += command.notes
+    command = read_command(start_of(script, Path.cwd(), devices))
+    command.is_guessed = True
+    plan.unsure.append(
+        f"the command: nothing says how {script} is started; --command "
+        f"{shlex.quote(command.text)}, with its own arguments, also runs it once and reads "
+        "what it prints"
+    )
     return command
 
 
@@ -235,15 +201,13 @@ def _log(file: Path, plan: SuitePlan) -> Found:
 
 
 def _told(found: Identification | ProbeOutput) -> str:
-    steps = found.steps if isinstance(found, Identification) else None
-    return found.kind if steps is None else f"{found.kind}; steps {steps.first} to {steps.last}"
+    if isinstance(found, ProbeOutput):
+        return found.kind
+    return f"{found.kind}; steps {found.steps.first} to {found.steps.last}"
 
 
 def _base(
-    options: argparse.Namespace,
-    command: OwnCommand | None,
-    log: Found,
-    plan: SuitePlan,
+    options: argparse.Namespace, command: OwnCommand | None, log: Found, plan: SuitePlan
 ) -> str:
     """Choose the system to extend."""
     shipped = shipped_systems()
@@ -253,34 +217,21 @@ def _base(
     if command is not None and name in shipped and name != "torchrun":
         plan.found.append(f"{command.script} trains with {name}")
         return name
-    if (name := _base_of_log(log)) is not None:
-        return name
-    if command is not None or log is not None:
-        launcher = "" if command is None else command.launcher
-        return launcher if launcher in shipped else "torchrun"
-    raise UsageError(
-        "no training is described: give the command that trains, --command 'torchrun "
-        "--nproc-per-node 2 train.py'; its log, --log FILE; or its trainer, --trainer NAME, one of "
-        f"{', '.join(filter(is_trainer, shipped))}. 'pytest-dlperf init NEW_FOLDER' writes an "
-        "example that runs here"
-    )
+    if command is None and log is None:
+        raise UsageError(
+            "no training is described: give the command that trains, --command 'torchrun "
+            "--nproc-per-node 2 train.py'; its log, --log FILE; or its trainer, --trainer NAME, "
+            f"one of {', '.join(filter(is_trainer, shipped))}. 'pytest-dlperf init NEW_FOLDER' "
+            "writes an example that runs here"
+        )
+    launcher = "" if command is None else command.launcher
+    return _base_of_log(log) or (launcher if launcher in shipped else "torchrun")
 
 
 def _base_of_log(log: Found) -> str | None:
     """Return the shipped system for the trainer of a log, if there is one."""
     trainer = log.trainer if isinstance(log, Identification) else None
     return trainer.system if trainer is not None and trainer.system in shipped_systems() else None
-
-
-def _hosts(options: argparse.Namespace, here: Path, plan: SuitePlan) -> tuple[Host, ...]:
-    """Read the hosts; a file of them lies where the command was started."""
-    text: str | None = options.hosts
-    if text is None:
-        return ()
-    if text.startswith("@"):
-        text = f"@{here / os.path.expanduser(text[1:])}"  # noqa: PTH111 - pathlib refuses unknown users
-    plan.pytest += ["--dlperf-hosts", text]
-    return parse_hosts(text, place="--hosts")
 
 
 def _model(options: argparse.Namespace) -> str | None:
@@ -322,3 +273,47 @@ def _trial(
     told = f"{_told(tried.found)} in {tried.elapsed_s:.0f} s: {tried.log}"
     plan.found.append(f"it printed {told}")
     return tried.found
+
+
+def _text(basis: DraftBasis, read: Found, plan: SuitePlan) -> str:
+    """Write the system file, and say what is in doubt about it."""
+    if isinstance(read, ProbeOutput):
+        plan.unsure += read.unsure
+        return read.draft or ""
+    if basis.command is None and read is None:
+        plan.unsure.append("what follows 'extends' is an example: model, arguments and cases")
+        shown = f"# The example of 'pytest-dlperf systems {basis.base}', which says what has to be"
+        return f"{shown} set.\n{comment_of(basis.base)[1]}"
+    drafted = draft(basis)
+    plan.unsure += [f"{key}: {doubt}" for key, doubt in drafted.unsure.items()]
+    return drafted.text()
+
+
+def _add_launch(basis: DraftBasis, command: OwnCommand, system: System, plan: SuitePlan) -> None:
+    """Say what is to be known before a command is launched by sessions."""
+    machine = basis.machine
+    if basis.is_program and command.positional:
+        plan.unsure.append(
+            f"{' '.join(command.positional)!r} of the command is left out: the system says "
+            f"such arguments itself, see 'pytest-dlperf systems {basis.base}'"
+        )
+    if hide(command.text) != command.text:
+        plan.unsure.append(
+            "launch: the command holds what looks like a secret, and others read this file; "
+            "have the trainer read it from a file on the nodes"
+        )
+    if basis.is_on_cpus:
+        passes = f"a loss of up to {system.tolerance_percent:g} % passes"
+        plan.found.append(f"no GPU here: it runs on CPUs, whose times are noisy: {passes}")
+    elif machine.has_slurm and not machine.in_allocation:
+        nodes = max(case.topology.nodes for case in system.cases)
+        plan.start = ["salloc", f"--nodes={nodes}", "--exclusive"]
+        if machine.gpus_of_nodes:
+            plan.start.append(f"--gpus-per-node={machine.gpus_of_nodes}")
+    is_silent = basis.log is None and not prints_steps(command.script, Path.cwd())
+    if is_silent and basis.base in BY_THREE_LINES and not system.is_probe:
+        facts = f"global_batch={command.batch}" if command.batch_is_global else ""
+        if command.batch is None:
+            facts = "batch_per_device=BATCH"
+            plan.unsure.append("BATCH, below: the samples of one device, as the script calls them")
+        plan.lines = [line.format(facts=facts, script=command.script) for line in _LINES]

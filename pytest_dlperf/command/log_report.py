@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Final, TypeAlias
-
-from msgspec import Struct
+from typing import Any, Final, TypeAlias
 
 from pytest_dlperf.command.shell import Style
 from pytest_dlperf.command.training_log import Found, measure
@@ -25,7 +23,7 @@ from pytest_dlperf.report.printing import cut, printable, wrapped
 from pytest_dlperf.survey.draft import written
 from pytest_dlperf.survey.drafting import PRINTED_BY_US
 from pytest_dlperf.survey.expressions import lines_of
-from pytest_dlperf.survey.head import HeadOfLog, StepsOfLog
+from pytest_dlperf.survey.head import HeadOfLog
 from pytest_dlperf.survey.identify import Identification
 from pytest_dlperf.survey.line_clusters import named_numbers, unit_of
 from pytest_dlperf.survey.probe_output import ProbeOutput
@@ -40,120 +38,160 @@ _UNIT_OF_RATE: Final = {Timing.SAMPLES_PER_SECOND: "samples/s", Timing.TOKENS_PE
 _Rows: TypeAlias = "Iterator[tuple[str, str]]"
 
 
-class LogReport(Struct, frozen=True):
-    """Words what was found in logs, in labelled rows."""
+def report(  # noqa: PLR0913 - what is known beside the log
+    head: HeadOfLog,
+    found: Found,
+    style: Style,
+    *,
+    formats: Iterable[str],
+    wanted: Case | None,
+    file: Path | None,
+) -> Iterator[str]:
+    """Describe a log in labelled rows.
 
-    formats: Mapping[str, LogFormat]
-    """Those that were tried."""
-    wanted: Case | None
-    style: Style
-    file: Path | None
-    """The system file to be written."""
-
-    def lines(self, head: HeadOfLog, found: Found) -> Iterator[str]:
-        """Describe a log."""
-        if found is None:
-            trainer = head.trainer()
-            what = f"a log of {trainer.name}" if trainer is not None else "an unknown log"
-            kind, rows = f"{what}, in which no line shows a step", self._unknown(head)
-        elif isinstance(found, ProbeOutput):
-            kind, rows = found.kind, self._probe(head, found)
-        else:
-            owner = "" if found.draft is not None else f", as {found.system.id} reads it"
-            kind, rows = f"{found.kind}{owner}", self._known(head, found)
-        yield self.style(f"{printable(str(head.path))}: {kind}", "bold")
-        yield from self._shown("read", _amount_read(head))
-        for label, text in rows:
-            yield from self._shown(label, text)
-
-    def _shown(self, label: str, text: str) -> Iterator[str]:
+    ``formats`` are those that were tried, ``wanted`` the case that was given, and ``file`` is the
+    system file to be written.
+    """
+    if found is None:
+        trainer = head.trainer()
+        what = "an unknown log" if trainer is None else f"a log of {trainer.name}"
+        kind, rows = f"{what}, in which no line shows a step", _unknown(head, formats)
+    elif isinstance(found, ProbeOutput):
+        kind, rows = found.kind, _probe(head, found, file)
+    else:
+        owner = "" if found.draft is not None else f", as {found.system.id} reads it"
+        kind, rows = f"{found.kind}{owner}", _known(head, found, wanted, file)
+    yield style(f"{printable(str(head.path))}: {kind}", "bold")
+    size = f"{head.size:,} bytes"
+    amount = f"all of its {size}"
+    if not head.is_whole:
+        amount = f"the first {head.read:,} of its {size}, and its end"
+    for label, text in (("read", amount), *rows):
         lines = [text]  # what is to be copied stays unbroken
         if label not in {"next", "format"} and not text.startswith("pytest"):
-            lines = wrapped(text, max(self.style.width - _LABEL_WIDTH, 30)) or [""]
+            lines = wrapped(text, max(style.width - _LABEL_WIDTH, 30)) or [""]
         for number, line in enumerate(lines):
             yield f"  {'' if number else label:<{_LABEL_WIDTH - 2}}{line}"
 
-    def _known(self, head: HeadOfLog, found: Identification) -> _Rows:
-        system, steps = found.system, found.steps
-        yield "steps", _steps_text(steps)
-        if steps.epochs > 1:
-            yield "epochs", f"{steps.epochs}, of steps up to {steps.epoch_length}"
-        yield "ranks", _ranks_text(steps)
-        yield "time", _meaning(system.log_format)
-        if found.checked.agreements:
-            yield "checked", f"it {', '.join(found.checked.agreements)}"
-        yield "window", _window_text(system)
-        yield from _measured(measure(head, found, self.wanted), found)
-        facts = [
-            f"{each.fact.name} {', '.join(map(printable, each.values[:_SHOWN]))}"
-            f"{' (it says both)' if len(each.values) > 1 else ''}"
-            for each in found.facts
+
+def _known(head: HeadOfLog, found: Identification, wanted: Case | None, file: Path | None) -> _Rows:
+    system, draft = found.system, found.draft
+    yield from _steps(found)
+    run = measure(head, found, wanted)
+    yield "throughput", _throughput_text(run, found)
+    units = {metric.name: metric.unit for metric in system.metrics}
+    for name, value in run.metrics.items() if run is not None else ():
+        if name != THROUGHPUT:
+            yield "metric", f"{name} {quantity(value, units.get(name, ''))}"
+    facts = [
+        f"{each.fact.name} {', '.join(map(printable, each.values[:_SHOWN]))}"
+        f"{' (it says both)' if len(each.values) > 1 else ''}"
+        for each in found.facts
+    ]
+    yield "facts", "; ".join(facts) or "none"
+    yield from _numbers(head, system)
+    yield from _declared({} if draft is None else draft.keys)
+    yield from (("unsure", doubt) for doubt in dict.fromkeys(_doubts(found)))
+    if draft is not None:
+        yield from _next(head, system, found.case.id, file)
+        return
+    cases = [case.id for case in found.cases]
+    if wanted is not None:
+        cases = [case.id for case in system.cases if case == wanted]
+    if len(cases) > 1:
+        yield "cases", named(cases, _SHOWN)
+    yield "next", _session(head, system, cases)
+
+
+def _steps(found: Identification) -> _Rows:
+    steps = found.steps
+    every = "each" if steps.interval == 1 else f"every {steps.interval}"
+    records = f"{counted(steps.records, 'record')} looked at, the first on line {steps.line}"
+    yield "steps", f"{steps.first} to {steps.last}, {every} printed; {records}"
+    if steps.epochs > 1:
+        yield "epochs", f"{steps.epochs}, of steps up to {steps.epoch_length}"
+    ranks = f"{steps.printers} print, without their names"
+    if steps.ranks:
+        ranks = f"{named(steps.ranks, 8)} print, by name"
+    yield "ranks", ranks if steps.printers > 1 or steps.ranks else "one process prints"
+    yield "time", _meaning(found.system.log_format)
+    if found.checked.agreements:
+        yield "checked", f"it {', '.join(found.checked.agreements)}"
+    yield "window", _window_text(found.system)
+
+
+def _declared(keys: Mapping[str, Any]) -> _Rows:
+    form = keys.get("log", {}).get("format")
+    if "extends" in keys:
+        yield "system", f"{keys['extends']}, which ships: 'pytest-dlperf systems' shows it"
+    elif isinstance(form, dict):
+        yield "format", written({key: one for key, one in form.items() if key != "facts"})
+
+
+def _doubts(found: Identification) -> Iterator[str]:
+    yield from found.unsure
+    if found.draft is None:
+        yield from found.checked.contradictions
+    if found.others:
+        yield f"also on the line, and not taken: {', '.join(found.others)}"
+    if found.trainer is not None and found.trainer.advice:
+        yield found.trainer.advice
+
+
+def _unknown(head: HeadOfLog, formats: Iterable[str]) -> _Rows:
+    trainer = head.trainer()
+    trainers = f"{len(known_trainers())} known trainers"
+    lines = "lines that look alike and hold a number that rises"
+    yield "tried", f"the formats {', '.join(formats)}; {trainers}; {lines}"
+    if trainer is not None and trainer.advice:
+        yield "known", trainer.advice
+    for kind in head.clusters.repeated[:1]:
+        line = kind.lines[0].decode(errors="replace").strip()
+        yield "most alike", f"{kind.count} times: {cut(printable(line), 200)}"
+    said = f"have each rank print a line a step, for the format dlperf: {_LINE}"
+    if trainer is not None and trainer.system in PRINTED_BY_US:
+        said = (
+            f"a system file that says 'extends: {trainer.system}' has it print its steps, "
+            "without a change of the script; 'pytest-dlperf init' writes one"
+        )
+    yield "next", said
+    if trainer is None:
+        yield "", "or, of a program without steps, declare its 'metrics'"
+
+
+def _probe(head: HeadOfLog, found: ProbeOutput, file: Path | None) -> _Rows:
+    yield "kind", "a probe: a run is one start of the program"
+    for name, members in groupby(found.metrics, lambda one: one.family or one.name):
+        texts = [
+            f"{f'{one.member_name} ' if one.family else ''}"
+            f"{quantity(found.run.metrics.get(one.name), one.unit)}"
+            for one in members
         ]
-        yield "facts", "; ".join(facts) or "none"
-        yield from _numbers(head, system)
-        keys = {} if found.draft is None else found.draft.keys
-        form = keys.get("log", {}).get("format")
-        if "extends" in keys:
-            yield "system", f"{keys['extends']}, which ships: 'pytest-dlperf systems' shows it"
-        elif isinstance(form, dict):
-            yield "format", written({key: one for key, one in form.items() if key != "facts"})
-        yield from (("unsure", doubt) for doubt in dict.fromkeys(_doubts(found)))
-        cases = [case.id for case in found.cases]
-        if self.wanted is not None and found.draft is None:
-            cases = [case.id for case in system.cases if case == self.wanted]
-        if len(cases) > 1:
-            yield "cases", named(cases, _SHOWN)
-        yield from self._next(head, system, found.case.id if found.draft else cases[:1])
+        yield "metric", f"{name} {named(texts, _SHOWN)}"
+    yield from (("unsure", doubt) for doubt in found.unsure)
+    case = found.system.cases[0].id
+    if found.draft is not None:
+        yield from _next(head, found.system, case, file)
+    else:
+        yield "next", _session(head, found.system, [case])
 
-    def _unknown(self, head: HeadOfLog) -> _Rows:
-        trainer = head.trainer()
-        trainers = f"{len(known_trainers())} known trainers"
-        lines = "lines that look alike and hold a number that rises"
-        yield "tried", f"the formats {', '.join(self.formats)}; {trainers}; {lines}"
-        if trainer is not None and trainer.advice:
-            yield "known", trainer.advice
-        for kind in head.clusters.repeated[:1]:
-            line = kind.lines[0].decode(errors="replace").strip()
-            yield "most alike", f"{kind.count} times: {cut(printable(line), 200)}"
-        said = f"have each rank print a line a step, for the format dlperf: {_LINE}"
-        if trainer is not None and trainer.system in PRINTED_BY_US:
-            said = (
-                f"a system file that says 'extends: {trainer.system}' has it print its steps, "
-                "without a change of the script; 'pytest-dlperf init' writes one"
-            )
-        yield "next", said
-        if trainer is None:
-            yield "", "or, of a program without steps, declare its 'metrics'"
 
-    def _probe(self, head: HeadOfLog, found: ProbeOutput) -> _Rows:
-        yield "kind", "a probe: a run is one start of the program"
-        for name, members in groupby(found.metrics, lambda one: one.family or one.name):
-            texts = [
-                f"{f'{one.member_name} ' if one.family else ''}"
-                f"{quantity(found.run.metrics.get(one.name), one.unit)}"
-                for one in members
-            ]
-            yield "metric", f"{name} {named(texts, _SHOWN)}"
-        yield from (("unsure", doubt) for doubt in found.unsure)
-        case = found.system.cases[0].id
-        yield from self._next(head, found.system, case if found.text else [case])
+def _next(head: HeadOfLog, system: System, case: str, file: Path | None) -> _Rows:
+    """Say what comes next where the project has no system file of such logs."""
+    log = shlex.quote(os.fspath(head.path))
+    if file is None:
+        yield "next", f"pytest-dlperf read {log} --write bench_tests/systems/{system.id}.yaml"
+        return
+    yield "next", f"look at what {shlex.quote(str(file))} marks with ?"
+    yield "", f"pytest-dlperf check --systems {shlex.quote(str(file.parent))}"
+    yield "", f"pytest bench_tests --dlperf-logs {case}={log}"
 
-    def _next(self, head: HeadOfLog, system: System, cases: str | list[str]) -> _Rows:
-        """Say the next command, of the case of a file that is to be written, or of the project."""
-        log = shlex.quote(os.fspath(head.path))
-        if isinstance(cases, str):
-            if self.file is None:
-                file = f"bench_tests/systems/{system.id}.yaml"
-                yield "next", f"pytest-dlperf read {log} --write {file}"
-                return
-            folder = shlex.quote(str(self.file.parent))
-            yield "next", f"look at what {shlex.quote(str(self.file))} marks with ?"
-            yield "", f"pytest-dlperf check --systems {folder}"
-            yield "", f"pytest bench_tests --dlperf-logs {cases}={log}"
-        elif cases:
-            yield "next", f"pytest bench_tests -k {cases[0]} --dlperf-logs {cases[0]}={log}"
-        else:
-            yield "next", f"{system.file} has no case of what the log is of; add one"
+
+def _session(head: HeadOfLog, system: System, cases: list[str]) -> str:
+    if not cases:
+        return f"{system.file} has no case of what the log is of; add one"
+    log = shlex.quote(os.fspath(head.path))
+    return f"pytest bench_tests -k {cases[0]} --dlperf-logs {cases[0]}={log}"
 
 
 def _numbers(head: HeadOfLog, system: System) -> _Rows:
@@ -168,30 +206,6 @@ def _numbers(head: HeadOfLog, system: System) -> _Rows:
         yield "a record", cut(printable(kind.lines[0].decode(errors="replace")), 300)
 
 
-def _amount_read(head: HeadOfLog) -> str:
-    if head.is_whole:
-        return f"all of its {head.size:,} bytes"
-    return f"the first {head.read:,} of its {head.size:,} bytes, and its end"
-
-
-def _steps_text(steps: StepsOfLog) -> str:
-    every = "each" if steps.interval == 1 else f"every {steps.interval}"
-    return (
-        f"{steps.first} to {steps.last}, {every} printed; "
-        f"{counted(steps.records, 'record')} looked at, the first on line {steps.line}"
-    )
-
-
-def _ranks_text(steps: StepsOfLog) -> str:
-    if steps.ranks:
-        return f"{named(steps.ranks, 8)} print, by name"
-    return (
-        f"{steps.printers} print, without their names"
-        if steps.printers > 1
-        else "one process prints"
-    )
-
-
 def _window_text(system: System) -> str:
     window, settling = system.window, system.log_format.settling_steps
     after = window.warmup_steps + settling
@@ -200,24 +214,6 @@ def _window_text(system: System) -> str:
         f"steps {after + 1} to {after + window.measured_steps}, counted from 1 "
         f"({window.warmup_steps} to warm up{settled})"
     )
-
-
-def _doubts(found: Identification) -> Iterator[str]:
-    yield from found.unsure
-    if found.draft is None:
-        yield from found.checked.contradictions
-    if found.others:
-        yield f"also on the line, and not taken: {', '.join(found.others)}"
-    if found.trainer is not None and found.trainer.advice:
-        yield found.trainer.advice
-
-
-def _measured(run: Run | None, found: Identification) -> _Rows:
-    yield "throughput", _throughput_text(run, found)
-    units = {metric.name: metric.unit for metric in found.system.metrics}
-    for name, value in {} if run is None else run.metrics.items():
-        if name != THROUGHPUT:
-            yield "metric", f"{name} {quantity(value, units.get(name, ''))}"
 
 
 def _throughput_text(run: Run | None, found: Identification) -> str:
@@ -241,10 +237,9 @@ def _throughput_text(run: Run | None, found: Identification) -> str:
         parts = case.rates_per_run(log_format.rate_scope)
         unit, of = rate, "as printed" if parts == 1 else f"{parts} times what is printed"
     else:
-        per_step = value / case.work_of_step(unit)
-        said = f"{per_step:.4g} steps/s; --case CASE makes samples of it"
-        return f"{said}; {run.reason}" if run.reason else said
-    return f"{quantity(value, unit)} ({of}){f'; {run.reason}' if run.reason else ''}"
+        steps = f"{value / case.work_of_step(unit):.4g} steps/s"
+        return "; ".join(filter(None, [steps, "--case CASE makes samples of it", run.reason]))
+    return "; ".join(filter(None, [f"{quantity(value, unit)} ({of})", run.reason]))
 
 
 def _meaning(log_format: LogFormat) -> str:

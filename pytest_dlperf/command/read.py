@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pytest_dlperf.command.log_report import LogReport
+from pytest_dlperf.command.log_report import report
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.project import read_project
 from pytest_dlperf.command.shell import (
@@ -25,7 +25,6 @@ from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.report.printing import printable
-from pytest_dlperf.survey.probe_output import ProbeOutput
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,32 +48,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the logs, print what they hold, and return the exit code."""
-    if options.write is not None:
-        _check_write(options)
+    file = None if options.write is None else Path(options.write)
+    if file is not None:
+        _check_write(file, options.logs)
     heads = [head_of(Path(log)) for log in options.logs]
     project = read_project(options)
     formats = project.formats
     systems, problems = read_systems(project.system_files, formats)
     wanted = _case(options.case, systems)
-    file = None if options.write is None else Path(options.write)
     style = Style(sys.stdout)
-    reader = LogReport(formats, wanted, style, file)
     style.show(f"note: {one}; 'pytest-dlperf check' shows all mistakes" for one in problems[:1])
-    identified: list[Found] = []
-    for head in heads:
-        if identified:
+    code = FINE
+    for number, head in enumerate(heads):
+        if number:
             style.show([""])
-        identified.append(found_in(head, systems, formats, wanted))
-        style.show(reader.lines(head, identified[-1]))
+        found = found_in(head, systems, formats, wanted)
+        style.show(report(head, found, style, formats=formats, wanted=wanted, file=file))
+        code = code if found else FAULTS
         if file is not None:
-            _write(file, identified[-1])
-    return FINE if all(identified) else FAULTS
+            _write(file, found)
+    return code
 
 
-def _check_write(options: argparse.Namespace) -> None:
-    if len(options.logs) > 1:
+def _check_write(file: Path, logs: Sequence[str]) -> None:
+    if len(logs) > 1:
         raise UsageError("--write makes a system file from one log; name one")
-    file = Path(options.write)
     if os.path.lexists(file):
         raise UsageError(f"--write: {printable(str(file))} exists; name a new file")
     if file.suffix not in (".yaml", ".yml"):
@@ -96,9 +94,7 @@ def _case(given: str | None, systems: Mapping[str, System]) -> Case | None:
 def _write(file: Path, found: Found) -> None:
     if found is None:
         raise UsageError("--write: nothing was found to write")
-    if isinstance(found, ProbeOutput) and found.text:
-        write_report("--write", file, found.text)
-        return
-    if isinstance(found, ProbeOutput) or found.draft is None:
+    draft = found.draft
+    if draft is None:
         raise UsageError(f"--write: {found.system.id} reads such logs already: {found.system.file}")
-    write_report("--write", file, found.draft.text())
+    write_report("--write", file, draft if isinstance(draft, str) else draft.text())

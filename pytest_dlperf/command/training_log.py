@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +17,15 @@ from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.writing import make_folder, write_whole
 from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
+from pytest_dlperf.launch.gang import RunOrder
+from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.launchers import ADDRESS, LocalLauncher
+from pytest_dlperf.launch.plan import Node, NodeCommand
+from pytest_dlperf.launch.record import FirstStep, Stop, Stopped
+from pytest_dlperf.launch.run import run_on_hosts
+from pytest_dlperf.launch.step_lines import TRAINER, step_files
 from pytest_dlperf.logs.arrivals import arrivals_of
+from pytest_dlperf.logs.reading import LogReading, LogState
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.measurement import Estimator, Run
@@ -25,15 +33,13 @@ from pytest_dlperf.model.work import Timing
 from pytest_dlperf.report.printing import printable
 from pytest_dlperf.survey.head import HeadOfLog, NoLogError
 from pytest_dlperf.survey.identify import Identification, identify
+from pytest_dlperf.survey.own_command import OwnCommand, as_typed
 from pytest_dlperf.survey.probe_output import (
     ProbeOutput,
     document_of,
     known_probe,
     probe_of_numbers,
 )
-
-if TYPE_CHECKING:
-    from pytest_dlperf.survey.own_command import OwnCommand
 
 _FOLDER: Final = Path(".dlperf/init")
 _ENOUGH_STEPS: Final = 40
@@ -96,9 +102,6 @@ def measure(head: HeadOfLog, found: Identification, wanted: Case | None) -> Run 
     log_format = system.log_format
     if log_format.timing is Timing.ARRIVAL and not arrivals_of(head.path).exists():
         return None
-    # Only logs that show steps cost these imports.
-    from pytest_dlperf.logs.reading import LogReading, LogState
-
     if wanted is None and not found.cases:  # nothing to check it against
         log_format = replace(log_format, facts=())
     reading = LogReading(
@@ -117,6 +120,28 @@ def measure(head: HeadOfLog, found: Identification, wanted: Case | None) -> Run 
     return reading.finish(None if is_enough else head.read)
 
 
+class _Trial:
+    """Ends a run once its log shows enough steps."""
+
+    first_step = FirstStep()
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._started = time.monotonic()
+        self._look_at = 0.0
+
+    def look(self) -> Stopped | None:
+        now = time.monotonic()
+        if now < self._look_at or not isinstance(found := _identified(self._log), Identification):
+            return None
+        self._look_at = now + _LOOK_S
+        enough = _ENOUGH_STEPS if now - self._started <= _SLOW_AFTER_S else _ENOUGH_SLOW_STEPS
+        return Stopped(Stop.COMPLETE) if found.steps.total >= enough else None
+
+    def restart(self) -> None:
+        pass
+
+
 def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> TrialRun:
     """Run a training here until its log shows some steps.
 
@@ -125,16 +150,6 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
     Raises:
         UsageError: It cannot be started.
     """
-    # Measuring costs these imports.
-    from pytest_dlperf.launch.gang import RunOrder
-    from pytest_dlperf.launch.hosts import Host
-    from pytest_dlperf.launch.launchers import ADDRESS, LocalLauncher
-    from pytest_dlperf.launch.plan import Node, NodeCommand
-    from pytest_dlperf.launch.record import FirstStep, Stop, Stopped
-    from pytest_dlperf.launch.run import run_on_hosts
-    from pytest_dlperf.launch.step_lines import TRAINER, step_files
-    from pytest_dlperf.survey.own_command import as_typed
-
     folder = _FOLDER.absolute()
     make_folder(folder / "steps")
     logs = (folder / f"train_{number}.log" for number in range(1, 10**6))
@@ -146,23 +161,6 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
         path = environment.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder / "steps"), path]))
         environment[TRAINER] = steps
-    started = time.monotonic()
-
-    class Trial:
-        first_step = FirstStep()
-        look_at = 0.0
-
-        def look(self) -> Stopped | None:
-            now = time.monotonic()
-            if now < self.look_at or not isinstance(found := _identified(log), Identification):
-                return None
-            self.look_at = now + _LOOK_S
-            enough = _ENOUGH_STEPS if now - started <= _SLOW_AFTER_S else _ENOUGH_SLOW_STEPS
-            return Stopped(Stop.COMPLETE) if found.steps.total >= enough else None
-
-        def restart(self) -> None:
-            pass
-
     host = Host(name="localhost", address=ADDRESS)
     planned = NodeCommand(
         node_rank=0,
@@ -173,12 +171,9 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
         working_directory=None,
         log=log,
     )
-    order = RunOrder(
-        nodes=(Node(host=host, device_ids=(), log=log),),
-        plan=lambda _: [planned],
-        time_limit_s=limit_s,
-        watch=Trial(),
-    )
+    nodes = (Node(host=host, device_ids=(), log=log),)
+    started = time.monotonic()
+    order = RunOrder(nodes=nodes, plan=lambda _: [planned], time_limit_s=limit_s, watch=_Trial(log))
     outcome = run_on_hosts(LocalLauncher(), order)
     has_ended = outcome.stopped.stop is Stop.EXITED
     code = outcome.exit_codes[0] if has_ended else None

@@ -197,10 +197,11 @@ class _Survey(Struct, frozen=True):
             draft.keys["log"]["format"] = _with_facts(form, case, said, doubts)
             doubts |= {} if guess is None else guess.doubts
         draft.keys["model"] = case.model
+        if case.framework != begun.framework:
+            draft.keys["framework"] = case.framework
         if not ships:
             is_of_tokens = case.sequence_length or "tokens_per_second" in str(form)
-            unit = "tokens/s" if is_of_tokens else "samples/s"
-            draft.keys |= {"framework": case.framework, "unit": unit}
+            draft.keys["unit"] = "tokens/s" if is_of_tokens else "samples/s"
         draft.keys["window"] = window_keys(_window_of(steps, begun.log_format.of(case)))
         draft.keys |= {"metrics": metrics} if metrics else {}
         draft.case, draft.unsure = case_keys(case), {**_NAMES, **doubts}

@@ -43,8 +43,8 @@ class ProbeOutput(Struct, frozen=True, kw_only=True):
     kind: str
     system: System
     run: Run
-    text: str = ""
-    """A first system file; empty where the system is one of the project's."""
+    draft: str | None = None
+    """A first system file, where the project has none."""
     unsure: tuple[str, ...] = ()
 
     @property
@@ -68,7 +68,7 @@ def known_probe(path: Path, systems: Mapping[str, System]) -> ProbeOutput | None
         if (run := _read(path, system)) is not None:
             unsure = "what follows 'extends' is an example: model, axes and topologies"
             kind = f"the output of {name}, which ships"
-            return ProbeOutput(kind=kind, system=system, run=run, text=text, unsure=(unsure,))
+            return ProbeOutput(kind=kind, system=system, run=run, draft=text, unsure=(unsure,))
     return None
 
 
@@ -95,14 +95,12 @@ def probe_of_numbers(head: HeadOfLog) -> ProbeOutput | None:
     found = _speeds_on_lines(head) if document is None else _speeds_in(document)
     metrics = dict(islice(dict(found).items(), _MAX_METRICS))
     question = "is this to be judged? delete the others"
+    asked = {f"metrics.{name}.{next(iter(one))}": question for name, one in metrics.items()}
     draft = Draft(
         comments=("Made by 'pytest-dlperf read' of an output in which no line shows a step.",),
         keys={"framework": "own", "model": "program", "metrics": metrics},
         case={"topologies": ["1n1g"]},
-        unsure={
-            "model": "what ids call it",
-            **{f"metrics.{name}.{next(iter(one))}": question for name, one in metrics.items()},
-        },
+        unsure={"model": "what ids call it", **asked},
     )
     system = draft.system(BUILTIN_FORMATS) if metrics else None
     run = None if system is None else _read(head.path, system)
@@ -112,7 +110,7 @@ def probe_of_numbers(head: HeadOfLog) -> ProbeOutput | None:
         kind="an output without steps, whose numbers a probe can take",
         system=system,
         run=run,
-        text=draft.text(),
+        draft=draft.text(),
         unsure=tuple(f"{key}: {why}" for key, why in draft.unsure.items()),
     )
 
