@@ -5,29 +5,9 @@ import warnings
 import pytest
 
 from pytest_dlperf.formats.log_format import Ranks, custom_format
-from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.model.work import RateScope, Timing
 
 RECORD = r"it (?P<step>\d+) (?P<seconds>[\d.]+)"
-
-
-def test_the_built_in_formats_go_by_their_names():
-    assert sorted(BUILTIN_FORMATS) == [
-        "dllogger",
-        "dlperf",
-        "paddle_resnet",
-        "plsc",
-        "pytorch_imagenet",
-        "tf_models_bert",
-    ]
-    assert all(name == log_format.name for name, log_format in BUILTIN_FORMATS.items())
-    with pytest.raises(TypeError):
-        BUILTIN_FORMATS["mine"] = BUILTIN_FORMATS["plsc"]
-
-
-def test_only_the_original_benchmarks_formats_have_a_published_definition():
-    without = [name for name, log_format in BUILTIN_FORMATS.items() if log_format.published is None]
-    assert without == ["dlperf"]
 
 
 @pytest.mark.parametrize(
@@ -74,8 +54,3 @@ def test_a_pattern_that_python_warns_of_is_a_mistake():
             warnings.simplefilter(action)
             with pytest.raises(ValueError, match=r"mine.*Possible nested set at position 1"):
                 custom_format("mine", record=r"[[a]" + RECORD)
-
-
-def test_an_escaped_backslash_in_front_of_a_letter():
-    log_format = custom_format("mine", record=r"C:\\A " + RECORD)
-    assert log_format.record.search(rb"C:\A it 5 0.5") is not None

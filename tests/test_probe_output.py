@@ -75,11 +75,6 @@ def test_the_output_of_a_probe_that_ships_is_known(log):
     assert f"extends: {name}\n" in probe.draft
 
 
-@pytest.mark.parametrize("log", sorted(DATA.glob("logs/*.log")), ids=lambda log: log.stem)
-def test_the_log_of_a_training_is_not_taken_for_a_probe(log):
-    assert known_probe(log, {}) is None
-
-
 @pytest.mark.in_process
 def test_what_read_writes_is_judged(suite, command):
     (suite.path / "served.txt").write_text(SERVED)
