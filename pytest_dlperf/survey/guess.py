@@ -347,9 +347,10 @@ def _time_by_words(at: int, name: str, before: str, behind: str) -> _Time | None
     if unit is None and behind.startswith("/s"):
         return _Time(at, Timing.SAMPLES_PER_SECOND, 3)
     groups = unit.unit.groups if unit is not None else called.groups if called is not None else ()
-    if not groups or (unit is not None and unit.is_rate and len(groups) > 1):
+    is_rate = bool(groups) and groups[0].kind is TimeKind.RATE
+    if not groups or (unit is not None and is_rate and len(groups) > 1):
         return None  # a speed of what is no sample, token or step
-    if groups[0].kind is TimeKind.RATE:
+    if is_rate:
         part = words.part(*around)
         scope = part[1] if part is not None else called.rate_scope if called is not None else None
         is_of_all = re.search(r"\b(?:total|global)", name, re.IGNORECASE) is not None
