@@ -91,11 +91,7 @@ def decide(gate_input: GateInput) -> Judgement:
         decision=decision,
         reason=decision.reason,
         ends=ends,
-        notes=(
-            *decision.notes,
-            *_notes_of_gap(decision, gate_input),
-            *baseline.notes(gate_input.case.measurement),
-        ),
+        notes=(*decision.notes, *_notes_of_gap(decision, gate_input)),
     )
 
 

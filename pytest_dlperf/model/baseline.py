@@ -178,9 +178,8 @@ class Baseline(BaselineKeys, frozen=True, kw_only=True, forbid_unknown_fields=Fa
                     f"{self.place} has the {what} {accepted!r}, measured was {measured!r}; "
                     "'pytest-dlperf check' tells how to begin anew"
                 )
-        if measurement.fingerprint is None:
-            return None
-        others = differences(measurement.fingerprint.machine, self.machine)
+        fingerprint = measurement.fingerprint
+        others = differences(fingerprint.machine, self.machine) if fingerprint else {}
         if not others:
             return None
         shown = "; ".join(
@@ -202,12 +201,3 @@ class Baseline(BaselineKeys, frozen=True, kw_only=True, forbid_unknown_fields=Fa
             f"{self.place} has the {self.metric} over {self.reference}, measured was that over "
             f"{topology}; accept it with --dlperf-update-baselines"
         )
-
-    def notes(self, measurement: Measurement) -> tuple[str, ...]:
-        """Return notes for the reader: that the device is unknown, where the baseline names one."""
-        if measurement.fingerprint is None:
-            return ()
-        device = self.machine.get("device")
-        if device is None or "device" in measurement.fingerprint.machine:
-            return ()
-        return (f"nothing there names the device, accepted on {device!r}",)

@@ -12,8 +12,6 @@ _MAX_WRITTEN_OUT: Final = 1e9
 """From here on a number is written with its exponent: three hundred digits help no reader."""
 
 _ALL_PERCENT: Final = 100
-_MINUTE_S: Final = 60
-_HOUR_S: Final = 3600
 
 
 def number(value: float | None, unit: str | None = None) -> str:
@@ -85,11 +83,10 @@ def detectable_loss(value: float | None) -> str:
 
 def duration(seconds: float) -> str:
     """Write a time in the largest unit that suits it."""
-    if round(seconds) < 2 * _MINUTE_S:
-        return f"{seconds:.0f} s"
-    if round(seconds / _MINUTE_S) < 2 * _HOUR_S / _MINUTE_S:
-        return f"{seconds / _MINUTE_S:.0f} min"
-    return f"{seconds / _HOUR_S:.1f} h"
+    for unit, length_s in (("s", 1), ("min", 60)):
+        if round(seconds / length_s) < 120:  # noqa: PLR2004 - two of the next unit
+            return f"{seconds / length_s:.0f} {unit}"
+    return f"{seconds / 3600:.1f} h"
 
 
 def counted(count: int, noun: str) -> str:

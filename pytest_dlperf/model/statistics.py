@@ -94,8 +94,7 @@ def fall(values: Sequence[float]) -> float:
     """How far a noisy series falls from its first half to its second, in standard errors.
 
     Negative where it rises. The scatter is that of the differences between neighbours, of which a
-    trend takes the same off all; a few values far from the others count as less far. Two values
-    have no scatter.
+    trend takes the same off all; a few values far from the others count as less far.
     """
     low, high = percentile(values, 25), percentile(values, 75)
     if reach := 3 * (high - low):
@@ -108,5 +107,5 @@ def fall(values: Sequence[float]) -> float:
         scatter = sample_standard_deviation(steps) / math.sqrt(2)
         error = scatter * math.sqrt(1 / half + 1 / (len(values) - half))
     if error <= _ROUNDING * max(map(abs, values)):
-        error = 0.0
-    return difference / error if error else math.copysign(math.inf, difference) * bool(difference)
+        return math.copysign(math.inf, difference) * bool(difference)
+    return difference / error
