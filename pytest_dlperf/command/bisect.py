@@ -11,12 +11,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from pytest_dlperf.command.bisected_case import BisectedCase, bisected_case
 from pytest_dlperf.command.main import FAULTS, FINE
 from pytest_dlperf.command.shell import (
     PYTEST_ARGUMENTS,
     Style,
-    file_argument,
+    add,
     folder_argument,
     integer_argument,
     path_argument,
@@ -34,14 +36,7 @@ from pytest_dlperf.culprit.bisection import (
 )
 from pytest_dlperf.culprit.candidates import Candidate, Row, commits_of, differences_of
 from pytest_dlperf.culprit.checkouts import SHORT, Checkout, Workshop
-from pytest_dlperf.culprit.journal import (
-    WORK,
-    FoundCommit,
-    FoundEntry,
-    Journal,
-    Run,
-    note_found,
-)
+from pytest_dlperf.culprit.journal import WORK, FoundCommit, FoundEntry, Journal, Run, note_found
 from pytest_dlperf.culprit.search import Levels, Search
 from pytest_dlperf.culprit.trial import AbortedError, Trials, interruptible
 from pytest_dlperf.files.ci import step_summary
@@ -54,6 +49,14 @@ ABORTED: Final = 128
 NOT_TOLD_APART: Final = 125
 """Only what cannot be built or measured is left between the suspects."""
 _LISTED: Final = 12
+_OPTIONS: Final[Sequence[tuple[str, str, Any, Any, str]]] = (
+    ("--repository", "DIR", folder_argument, ".", "the checkout with GOOD..BAD (default: here)"),
+    ("--build", "CMD", text_argument, None, "build a worktree: a shell's command"),
+    ("--build-limit", "SECONDS", integer_argument, 3600, "for one build (default: %(default)s)"),
+    ("--runs", "N", integer_argument, None, "spend so many runs and builds at most"),
+    ("--minutes", "N", integer_argument, None, "build and run for so long at most"),
+    ("--work", "DIR", path_argument, WORK, "for worktrees and runs (default: %(default)s)"),
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -70,51 +73,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("range", type=text_argument, metavar="GOOD..BAD", nargs="?")
     parser.add_argument("--case", required=True, type=text_argument, metavar="CASE")
-    parser.add_argument(
-        "--metric",
-        type=text_argument,
-        metavar="NAME",
-        help="the metric that changed (default: throughput, and the main metric of a probe)",
-    )
+    main = "throughput, and the main metric of a probe"
+    add(parser, "--metric", help=f"the metric that changed (default: {main})")
     parser.add_argument("--yes", action="store_true", help="start without asking")
-    parser.add_argument(
-        "--repository",
-        type=folder_argument,
-        default=".",
-        metavar="DIR",
-        help="the checkout with GOOD..BAD (default: this folder's); sessions see a worktree in its "
-        "place",
-    )
-    parser.add_argument(
-        "--build", type=text_argument, metavar="CMD", help="build a worktree: a shell's command"
-    )
-    parser.add_argument(
-        "--build-limit",
-        type=integer_argument,
-        default=3600,
-        metavar="SECONDS",
-        help="end a build that takes longer (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--runs",
-        type=integer_argument,
-        metavar="N",
-        help="spend so many runs and builds at most, failed ones included",
-    )
-    parser.add_argument(
-        "--minutes", type=integer_argument, metavar="N", help="build and run for so long at most"
-    )
-    parser.add_argument(
-        "--work",
-        type=path_argument,
-        default=WORK,
-        metavar="DIR",
-        help="where worktrees and what was run are kept; on hosts it has the same path "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--markdown", type=file_argument, metavar="FILE", help="write the answer as Markdown"
-    )
+    for name, metavar, kind, default, text in _OPTIONS:
+        parser.add_argument(name, metavar=metavar, type=kind, default=default, help=text)
+    add(parser, "--markdown", help="write the answer as Markdown too")
 
 
 def run(options: Namespace) -> int:
@@ -123,10 +87,8 @@ def run(options: Namespace) -> int:
     bisected = bisected_case(options)
     try:
         with interruptible():
-            if options.range is None:
-                question = _among_differences(options, bisected, style)
-            else:
-                question = _among_commits(options, bisected)
+            ask = _among_commits if options.range else _among_differences
+            question = ask(options, bisected, style)
             style.show(_plan(question))
             if not options.yes and not _is_agreed():
                 return FAULTS
@@ -137,28 +99,59 @@ def run(options: Namespace) -> int:
     except AbortedError as error:
         style.show([f"aborted: {error}. The same command goes on from here"])
         return ABORTED
-    _tell(answer, options, bisected, style)
+    style.show(words.text_lines(answer))
+    text = words.markdown(answer)
+    if options.markdown is not None:
+        write_report("--markdown", Path(options.markdown), text)
+    if summary := step_summary(os.environ):
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(text)
     if not answer.culprits:
         return FAULTS
+    if (history := bisected.suite.settings.history_file) is not None:
+        note_found(history, _entry(answer))
     return FINE if len(answer.culprits) == 1 else NOT_TOLD_APART
+
+
+def _entry(answer: Answer) -> FoundEntry:
+    """Note the answer for the explanations of later sessions."""
+    commits = tuple(
+        FoundCommit(repository=str(culprit.checkout.root), name=culprit.name)
+        for culprit in answer.culprits
+        if culprit.checkout is not None and culprit.commit is not None
+    )
+    said = words.headline(answer).removeprefix(words.FOUND)
+    return FoundEntry(
+        case_id=answer.question.case_id,
+        metric=answer.question.metric.name,
+        at=datetime.now().astimezone().isoformat(timespec="seconds"),
+        found=FoundCulprit(said, dict(words.facts(answer))),
+        commits=commits if len(commits) == len(answer.culprits) else (),
+    )
 
 
 # ------------------------------------------------------------------------- the question
 
 
-def _row(
+def _question(
     options: Namespace, bisected: BisectedCase, candidates: Sequence[Candidate], good: str
-) -> Row:
+) -> Question:
     def workshop(checkout: Checkout) -> Workshop:
-        name = _digest(options.build, checkout.root)
-        folder = Path(options.work) / f"trees-{name}"
+        folder = Path(options.work) / f"trees-{_digest(options.build, checkout.root)}"
         return Workshop(checkout, folder, options.build, options.build_limit)
 
-    return Row(
+    row = Row(
         candidates,
         good=good,
         workshop=workshop,
         suite_cluster=bisected.suite.cluster.directory if options.range else None,
+    )
+    return Question(
+        case_id=bisected.case.id,
+        metric=bisected.metric,
+        row=row,
+        kind="commit" if options.range else "difference",
+        sessions=bisected.sessions,
     )
 
 
@@ -166,16 +159,15 @@ def _digest(*parts: object) -> str:
     return sha256(repr(parts).encode()).hexdigest()[:SHORT]
 
 
-def _among_commits(options: Namespace, bisected: BisectedCase) -> Question:
+def _among_commits(options: Namespace, bisected: BisectedCase, _: Style) -> Question:
     good, dots, bad = options.range.partition("..")
     if not dots or not good or bad.startswith("."):
         raise UsageError(f"{options.range!r} is not GOOD..BAD: two commits, the good one first")
     checkout = Checkout(Path(options.repository))
     checkout.check_clean()
     candidates = commits_of(checkout, good, bad or "HEAD")
-    row = _row(options, bisected, candidates, checkout.commit(good).name)
-    red = bisected.red_session(candidates[-1].name)
-    return _question(bisected, row, "commit", red=red)
+    question = _question(options, bisected, candidates, checkout.commit(good).name)
+    return replace(question, red=bisected.red_session(candidates[-1].name))
 
 
 def _among_differences(options: Namespace, bisected: BisectedCase, style: Style) -> Question:
@@ -183,32 +175,21 @@ def _among_differences(options: Namespace, bisected: BisectedCase, style: Style)
     unit, day = bisected.metric.unit, slice(10)
     numbers = [f"{quantity(it.median, unit)} on {it.started[day]}" for it in (good, bad)]
     style.show([f"{case.id}, {bisected.metric.name}: {', '.join(numbers)}; what differs:"])
-    found = differences_of(good.taken_on, bad.taken_on, bisected.checkouts, case.system)
-    for one in found:
-        title = f" {one.commit.title}" if one.commit is not None else ""
-        style.show([f"  {one.words}{title}{f'; not settable: {one.why_not}' * bool(one.why_not)}"])
-    if not found:
-        raise NotFoundError(
-            f"{case.id}: nothing recorded differs; look at hosts, data and the session itself"
-        )
-    settable = [one for one in found if not one.why_not]
+    differing = differences_of(good.taken_on, bad.taken_on, bisected.checkouts, case.system)
+    for candidate in differing:
+        title = f" {candidate.commit.title}" if candidate.commit is not None else ""
+        problem = f"; not settable: {candidate.why_not}" if candidate.why_not else ""
+        style.show([f"  {candidate.words}{title}{problem}"])
+    settable = [candidate for candidate in differing if not candidate.why_not]
     if not settable:
-        raise NotFoundError(f"{case.id}: nothing that differs can be put back; look at it first")
-    row = _row(options, bisected, settable, good.started[day])
-    not_tried = tuple(one.words for one in found if one.why_not)
-    hosts = bad.taken_on.hosts
-    return _question(bisected, row, "difference", red=bad, hosts=hosts, not_tried=not_tried)
-
-
-def _question(bisected: BisectedCase, row: Row, kind: str, **known: Any) -> Question:
-    return Question(
-        case_id=bisected.case.id,
-        metric=bisected.metric,
-        row=row,
-        kind=kind,
-        sessions=bisected.sessions,
-        **known,
-    )
+        raise NotFoundError(
+            f"{case.id}: nothing that differs can be put back; look at it first"
+            if differing
+            else f"{case.id}: nothing recorded differs; look at hosts, data and the session itself"
+        )
+    question = _question(options, bisected, settable, good.started[day])
+    not_tried = tuple(candidate.words for candidate in differing if candidate.why_not)
+    return replace(question, red=bad, hosts=bad.taken_on.hosts, not_tried=not_tried)
 
 
 def _plan(question: Question) -> Iterator[str]:
@@ -239,64 +220,28 @@ def _is_agreed() -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-# --------------------------------------------------------------------------- the search
-
-
 def _answer(options: Namespace, bisected: BisectedCase, question: Question, style: Style) -> Answer:
     """Search, going on from what was done before; each run is told."""
-    candidates = [one.words for one in question.row.candidates]
-    identity = {
-        "case": question.case_id,
-        "metric": question.metric.name,
-        "candidates": [question.row.good, *candidates],
-        "arguments": bisected.arguments,
-        "system": bisected.suite.systems[bisected.case.system].file.read_text(encoding="utf-8"),
-        "build": options.build,
-    }
-    folder = Path(options.work) / _digest(*identity.items())
+    identity = (
+        question.case_id,
+        question.metric.name,
+        [question.row.good, *(one.words for one in question.row.candidates)],
+        bisected.arguments,
+        bisected.suite.systems[bisected.case.system].file.read_text(encoding="utf-8"),
+        options.build,
+    )
+
+    def tell(runs: Sequence[Run], left: float | None) -> None:
+        style.show([words.progress_line(question, runs, left, now=datetime.now().astimezone())])
+        sys.stdout.flush()  # a CI's log is read along
+
+    folder = Path(options.work) / _digest(*identity)
     journal = Journal(folder)
     try:
         if journal.runs:
             style.show([f"going on after {counted(len(journal.runs), 'run')}, in {folder}"])
-        return Bisection(
-            question,
-            journal,
-            Trials(folder / "runs", question.case_id, bisected.arguments),
-            Budget(runs=options.runs, seconds=options.minutes and 60 * options.minutes),
-            tell=lambda runs, left: _show(question, runs, left, style),
-        ).answer()
+        trials = Trials(folder / "runs", question.case_id, bisected.arguments)
+        budget = Budget(runs=options.runs, seconds=options.minutes and 60 * options.minutes)
+        return Bisection(question, journal, trials, budget, tell=tell).answer()
     finally:
         journal.release()
-
-
-def _show(question: Question, runs: Sequence[Run], left: float | None, style: Style) -> None:
-    style.show([words.progress_line(question, runs, left, now=datetime.now().astimezone())])
-    sys.stdout.flush()  # a CI's log is read along
-
-
-def _tell(answer: Answer, options: Namespace, bisected: BisectedCase, style: Style) -> None:
-    """Print the answer, and write it where it is asked for."""
-    style.show(words.text_lines(answer))
-    history = bisected.suite.settings.history_file
-    if answer.culprits and history is not None:
-        said = words.headline(answer).removeprefix(words.FOUND)
-        commits = tuple(
-            FoundCommit(repository=str(one.checkout.root), name=one.name)
-            for one in answer.culprits
-            if one.checkout is not None and one.commit is not None
-        )
-        entry = FoundEntry(
-            case_id=answer.question.case_id,
-            metric=answer.question.metric.name,
-            at=datetime.now().astimezone().isoformat(timespec="seconds"),
-            found=FoundCulprit(said, dict(words.facts(answer))),
-            commits=commits if len(commits) == len(answer.culprits) else (),
-        )
-        note_found(history, entry)
-    text = words.markdown(answer)
-    if options.markdown is not None:
-        write_report("--markdown", Path(options.markdown), text)
-    summary = step_summary(os.environ)
-    if summary:
-        with Path(summary).open("a", encoding="utf-8") as file:
-            file.write(text)

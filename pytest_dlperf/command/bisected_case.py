@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from argparse import Namespace
-from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.command.project import SUITE_FOLDER, read_project
+from pytest_dlperf.command.project import pytest_arguments, read_project
 from pytest_dlperf.command.shell import chosen
 from pytest_dlperf.culprit.bisection import KnownSession, NotFoundError
 from pytest_dlperf.history.queries import (
@@ -61,12 +60,7 @@ class BisectedCase(Struct, frozen=True, kw_only=True):
         return {**found, SUITE: str(self.suite.settings.systems_directories[0])}
 
     def good_and_bad(self) -> tuple[KnownSession, KnownSession]:
-        """Find the last good session, and the last one.
-
-        Raises:
-            NotFoundError: The last session has no number, passed, or no good one is known.
-            UsageError: There is no history.
-        """
+        """Find the last good session, and the last one."""
         file = self.suite.settings.history_file
         with History.read_if_there(file, busy_s=10) as history:
             if history is None:
@@ -96,9 +90,11 @@ class BisectedCase(Struct, frozen=True, kw_only=True):
         with History.read_if_there(self.suite.settings.history_file, busy_s=10) as history:
             if history is None:
                 return None
-            points = points_of(history, self.series, until=math.inf)[-_SESSIONS:]
-            bad = [_known(history, one) for one in points if one.verdict_word != Verdict.PASS]
-        return next((it for it in reversed(bad) if commit in it.taken_on.commits.values()), None)
+            for point in reversed(points_of(history, self.series, until=math.inf)[-_SESSIONS:]):
+                known = _known(history, point)
+                if point.verdict_word != Verdict.PASS and commit in known.taken_on.commits.values():
+                    return known
+        return None
 
 
 def _known(history: History, point: Point) -> KnownSession:
@@ -130,12 +126,13 @@ def bisected_case(options: Namespace) -> BisectedCase:
         why_not = "has no direction that is better"
     if why_not is not None:
         raise UsageError(f"--metric: {metric.name} {why_not}")
-    arguments = options.for_pytest or ([SUITE_FOLDER] if Path(SUITE_FOLDER).is_dir() else [])
-    found = BisectedCase(suite=suite, case=case, metric=metric, arguments=tuple(arguments))
+    arguments = tuple(pytest_arguments(options))
+    bisected = BisectedCase(suite=suite, case=case, metric=metric, arguments=arguments)
     with History.read_if_there(project.settings.history_file, busy_s=10) as history:
         if history is None:
-            return found
-        points = points_of(history, found.series, until=math.inf)[-_SESSIONS:]
-        whole = [one for one in points if not one.broken]
-        runs = [history.decoded(one.run_values, tuple[Finite, ...]) for one in whole]
-        return replace(found, sessions=tuple(one for one in runs if len(one) > 1 and min(one) > 0))
+            return bisected
+        points = points_of(history, bisected.series, until=math.inf)[-_SESSIONS:]
+        whole = [point for point in points if not point.broken]
+        runs = [history.decoded(point.run_values, tuple[Finite, ...]) for point in whole]
+        sessions = tuple(each for each in runs if len(each) > 1 and min(each) > 0)
+        return replace(bisected, sessions=sessions)

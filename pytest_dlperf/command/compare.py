@@ -17,11 +17,7 @@ from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.report.comparison import Section, comparison_markdown, sections
 from pytest_dlperf.report.printing import printable, stacked, wrapped
 from pytest_dlperf.report.text import phrase
-from pytest_dlperf.results.comparison import (
-    Comparison,
-    Conclusion,
-    compare_results,
-)
+from pytest_dlperf.results.comparison import Comparison, Conclusion, compare_results
 from pytest_dlperf.results.file import read_results
 
 _SHOWN: Final = 5

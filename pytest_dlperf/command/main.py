@@ -28,19 +28,36 @@ COMMANDS: Final[Mapping[str, str]] = {
     "baselines": "show accepted numbers",
     "compare": "compare two results files",
     "bisect": "find the commit, or what else differs, that changed a number",
-    "history": "fill, show and check the database of sessions",
+    "history": "fill, show and export the database of sessions",
     "notify": "send what a results file says, by chat, mail or comment",
 }
 """Subcommands with their help. Each is a module with two functions: ``add_arguments(parser)``, and
 ``run(options)``, which returns the exit code.
 """
+EXAMPLES: Final[Mapping[str, str]] = {
+    "init": "init --log train.log",
+    "systems": "systems --keys system.launch",
+    "read": "read train.log",
+    "check": "check --cluster lab-h100",
+    "baselines": "baselines show '*-4n8g' --metric throughput",
+    "compare": "compare old.json new.json --fail-on worse --tolerance 2",
+    "bisect": "bisect v1.4..main --case paddle-resnet50-fp32-b128-1n8g",
+    "history": "history show '*-4n8g'",
+    "notify": "notify results.json --to apprise=SLACK_WEBHOOK",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0 fine, 1 faults were found, 2 misuse."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    _escape_unencodable_output()
-    own, for_pytest = _split(given)
+    own = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        # Characters that the terminal's encoding lacks are printed with backslashes.
+        if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
+            reconfigure(errors="backslashreplace")
+    for_pytest: list[str] = []
+    if "--" in own:
+        at = own.index("--")
+        own, for_pytest = own[:at], own[at + 1 :]
     options = _parser([word for word in own if word in COMMANDS][:1]).parse_args(own)
     options.for_pytest = for_pytest
     try:
@@ -64,21 +81,6 @@ def _module(command: str) -> Any:
     return import_module(f"pytest_dlperf.command.{command}")
 
 
-def _escape_unencodable_output() -> None:
-    """Print characters that the terminal's encoding lacks with backslashes."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
-
-
-def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    if "--" not in arguments:
-        return arguments, []
-    at = arguments.index("--")
-    return arguments[:at], arguments[at + 1 :]
-
-
 def _parser(chosen: Collection[str]) -> argparse.ArgumentParser:
     """Build the parser; only the chosen subcommands get their arguments."""
     parser = argparse.ArgumentParser(
@@ -95,4 +97,6 @@ def _parser(chosen: Collection[str]) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, allow_abbrev=False)
         if name in chosen:
             _module(name).add_arguments(command)
+            example = f"Example: pytest-dlperf {EXAMPLES[name]}."
+            command.epilog = f"{example} {command.epilog or ''}"
     return parser

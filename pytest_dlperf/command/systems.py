@@ -6,9 +6,7 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Iterator
-from typing import Any, Final
-
-from msgspec import Struct
+from typing import Any, Final, NamedTuple
 
 from pytest_dlperf.command.main import FINE
 from pytest_dlperf.command.shell import Style
@@ -58,13 +56,11 @@ def run(options: argparse.Namespace) -> int:
         print(systems[options.name].read_text(encoding="utf-8"), end="")  # noqa: T201 - it prints
         return FINE
     widest = max(map(len, systems))
-    style.show(f"{style(f'{name:<{widest}}', 'bold')}  {summary(name)}" for name in systems)
+    for name in systems:
+        # The first sentence of its comment.
+        summary = " ".join(comment_of(name)[0].split()).partition(". ")[0]
+        style.show([f"{style(f'{name:<{widest}}', 'bold')}  {summary}"])
     return FINE
-
-
-def summary(name: str) -> str:
-    """Return the first sentence of the comment of a shipped system."""
-    return " ".join(comment_of(name)[0].split()).partition(". ")[0]
 
 
 # ---------------------------------------------------------------------------------------- keys
@@ -86,7 +82,7 @@ def _show_keys(file: str, wanted: str, style: Style) -> int:
     return FINE
 
 
-class SchemaKey(Struct, frozen=True, kw_only=True):
+class SchemaKey(NamedTuple):
     """One key: its dotted path, what may stand there, and its description."""
 
     path: str
@@ -100,47 +96,32 @@ def schema_keys(schema: dict[str, Any]) -> Iterator[SchemaKey]:
     Keys below a mapping that stands in several places are those of the first place; ``value`` of
     the others names it.
     """
-    rules = Rules(schema)
-    places: dict[str, str] = {}
-    seen: set[str] = set()
-
-    def walked(rule: dict[str, Any], path: str) -> Iterator[SchemaKey]:
-        for one in rules.choices(rule):
-            required = one.get("required", ())
-            for name, said in one.get("properties", {}).items():
-                place = f"{path}.{name}".lstrip(".")
-                if place in seen:
-                    continue
-                seen.add(place)
-                first = places.setdefault(rules.mapping_of(said) or place, place)
-                value = rules.allowed(said)
-                if default := _shown(said.get("default")):
-                    value += f", default: {default}"
-                like = "" if first == place else f" like {first}"
-                needed = ", required" if name in required else ""
-                yield SchemaKey(
-                    path=place, value=f"{value}{like}{needed}", meaning=said["description"]
-                )
-                if first == place:
-                    yield from walked(said, place)
-            if isinstance(one.get("additionalProperties"), dict):
-                others = one["additionalProperties"]
-                place = f"{path}.<name>".lstrip(".")
-                if places.setdefault(rules.mapping_of(others) or place, place) == place:
-                    yield from walked(others, place)
-            if isinstance(one.get("items"), dict):
-                yield from walked(one["items"], path)
-
-    yield from walked(rules.root, "")
+    yield from _keys_below(Rules(schema), Rules(schema).root, "", {}, set())
 
 
-def _shown(default: object) -> str:
-    if isinstance(default, bool):
-        return str(default).lower()
-    return (
-        f"{default:g}"
-        if isinstance(default, int | float)
-        else default
-        if isinstance(default, str)
-        else ""
-    )
+def _keys_below(
+    rules: Rules, rule: dict[str, Any], path: str, places: dict[str, str], seen: set[str]
+) -> Iterator[SchemaKey]:
+    def below(inner: dict[str, Any], place: str) -> Iterator[SchemaKey]:
+        if places.setdefault(rules.mapping_of(inner) or place, place) == place:
+            yield from _keys_below(rules, inner, place, places, seen)
+
+    for choice in rules.choices(rule):
+        for name, key in choice.get("properties", {}).items():
+            place = f"{path}.{name}".lstrip(".")
+            if place in seen:
+                continue
+            seen.add(place)
+            value = rules.allowed(key)
+            if isinstance(default := key.get("default"), str | int | float) and default != "":
+                shown = str(default).lower() if isinstance(default, bool) else str(default)
+                value += f", default: {shown.removesuffix('.0')}"
+            first = places.get(rules.mapping_of(key), place)
+            like = "" if first == place else f" like {first}"
+            required = ", required" if name in choice.get("required", ()) else ""
+            yield SchemaKey(place, f"{value}{like}{required}", key["description"])
+            yield from below(key, place)
+        if isinstance(others := choice.get("additionalProperties"), dict):
+            yield from below(others, f"{path}.<name>".lstrip("."))
+        if isinstance(choice.get("items"), dict):
+            yield from _keys_below(rules, choice["items"], path, places, seen)
