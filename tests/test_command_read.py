@@ -80,7 +80,8 @@ def rows(output):
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_log_is_read_and_what_is_written_reads_it_again(tmp_path, name):
+def test_a_log_is_read_and_what_is_written_reads_it_again(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
     log = LOGS / f"{name}.log"
     done = read(tmp_path, log, "--write", "own.yaml")
     kind, *expected = EXPECTED[name]
@@ -334,14 +335,12 @@ class Attention:
             ),
             {"steps": "1 to 4,", "throughput": "0.125 steps/s"},
         ),
-        # The time of ten steps stands beside the number of the tenth; another line has the speed.
+        # The time of ten steps stands beside the number of the tenth.
         (
             "".join(
-                f"INFO: global_step/sec: 5.3{n % 9}\n"
-                f"INFO: loss = 2.3, step = {10 * n + 5} (1.8{n % 9} s)\n"
-                for n in range(1, 60)
+                f"INFO: loss = 2.3, step = {10 * n + 5} (1.8{n % 9} s)\n" for n in range(1, 60)
             ),
-            {"throughput": "5.3"},
+            {"unsure": "or of the 10 since the line before (covers: total_since_last)?"},
         ),
         (
             "".join(
