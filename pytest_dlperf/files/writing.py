@@ -15,12 +15,9 @@ OWN_FOLDER: Final = ".dlperf"
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a regular file: the ``opener`` for ``open`` wherever a user names a file.
+    """Open a regular file (``OSError``): the ``opener`` wherever a user names a file.
 
     A pipe could only be waited for, and a device may have no end.
-
-    Raises:
-        OSError: It cannot be opened, or is not a regular file.
     """
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     mode = os.fstat(descriptor).st_mode
@@ -31,11 +28,7 @@ def open_regular(path: str, flags: int) -> int:
 
 
 def open_at_end(path: Path) -> BinaryIO:
-    """Open a file of ours to append to; make it if it is missing.
-
-    Raises:
-        OSError: It cannot be written, or a link or something else is in its place.
-    """
+    """Open a file of ours to append to, or make it (``OSError``, also where a link stands)."""
     return open(path, "ab", opener=open_ours)
 
 
@@ -63,11 +56,8 @@ def write_whole(
     """Replace a file's content in one step: a reader sees the old one or the new one.
 
     A link is followed, but replaced where the file ``is_ours`` or ``is_private``. A private file is
-    readable by the user alone from its first byte on.
-
-    Raises:
-        OSError: The folder cannot be made or written, or the old file is protected or not a regular
-            one; it stands.
+    readable by the user alone from its first byte on. What cannot be written, or is protected or
+    no regular file, stands (``OSError``).
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
     if not (is_ours or is_private):

@@ -25,10 +25,7 @@ class Estimator(StrEnum):
     STEADY = "steady"
 
     def decimals_of(self, metric: str) -> int | None:
-        """Return the decimals that numbers of a metric are rounded to; ``None``: they are not.
-
-        The original benchmark rounds what it prints: throughputs and speedups.
-        """
+        """Return the decimals that the original benchmark rounds a metric to; ``None``: none."""
         is_printed = metric in (THROUGHPUT, SPEEDUP)
         return PUBLISHED_DECIMALS if self is Estimator.PUBLISHED and is_printed else None
 

@@ -173,11 +173,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 def compare_results(first: Results, second: Results) -> Comparison:
-    """Compare the second results with the first.
-
-    Raises:
-        UsageError: They are of different estimators, or no case was measured in both.
-    """
+    """Compare the second results with the first (``UsageError`` without a case in common)."""
     if first.estimator is not second.estimator:
         raise UsageError(
             f"A has numbers of the estimator {first.estimator.value!r}, B of "
@@ -243,11 +239,7 @@ def _paired(a_cases: Mapping[str, CaseResult], b_cases: Mapping[str, CaseResult]
 
 
 def _compared(a: CaseResult, b: CaseResult) -> Iterator[ComparedCase | tuple[str, bool]]:
-    """Compare a case of both sides by each metric, or yield why not.
-
-    With the reason comes whether B lacks a number that a test of A judges, or has it in another
-    form.
-    """
+    """Compare a case by each metric, or yield why not, and whether B lost a judged number."""
     if not (a.is_measured and b.is_measured):
         words = ["measured" if side.is_measured else side.status.value for side in (a, b)]
         yield "not compared (A: {}, B: {})".format(*words), a.is_measured
