@@ -385,6 +385,5 @@ def _nights(
         accepted=(accepted_then,) if is_stepped else (),
         change_points=(change,) if is_stepped else (),
         drift=drift if is_drifting else None,
-        run_noise_percent=0.42 if metric.source is Source.STEPS else 0.0,
-        session_noise_percent=0.0 if metric.source is Source.LOG else 0.31,
+        noise_percent=0.42 if metric.source is Source.STEPS else 0.0,
     )

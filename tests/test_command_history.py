@@ -244,7 +244,7 @@ def test_a_case_is_shown_with_all_that_its_nights_show(capsys):
     assert lines[3].startswith("  2026-02-10  level changed by -2.")
     assert lines[4].strip() == "commit 0000040, in the session before it 0000039"
     assert lines[5] == "  2026-02-15  accepted 388.00, instead of 400.00: driver 570"
-    assert lines[6].startswith("  noise: runs 1.1 %, sessions 0.")
+    assert lines[6].startswith("  noise of runs: 1.1 %")
     assert len(lines) == 7
 
 

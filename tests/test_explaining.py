@@ -185,15 +185,6 @@ def test_without_earlier_nights_the_accepted_number_was_the_last_good(file, has_
     assert since(last_night) == (night(3), night(2))
 
 
-def test_nights_without_the_case_lie_between_it_and_the_accepted_number(file):
-    with History.open(file) as history:
-        for number in (2, 3, 4, 5, 6):
-            history.add(session(number, []))
-    found = explained(file, 7, baseline=accepted(2))
-    assert since(found) == (night(7), night(2))
-    assert found.days == 5
-
-
 def test_nights_on_another_machine_or_with_broken_runs_say_nothing(file):
     kept(file, {0: GOOD, 1: BAD, 2: None, 3: BAD})
     other = Fingerprint(machine={"device": "B200"})

@@ -172,9 +172,9 @@ def test_what_is_not_drawn_is_told():
 
 def test_noise_and_drift_are_told_with_their_numbers():
     drift = Drift(since="2026-03-02", days=30, percent=-4.0, percent_per_week=-1.0)
-    known = chart(days(60), run_noise_percent=0.4, session_noise_percent=1.3, drift=drift)
+    known = chart(days(60), noise_percent=0.4, drift=drift)
     assert "drifts -1.0 % a week since 2026-03-02 (30 days), -4.0 % in all" in known.facts
-    assert any("0.4 %" in fact and "1.3 %" in fact for fact in known.facts)
+    assert "noise of runs: 0.4 %" in known.facts
     assert known.chart.description == ". ".join(known.facts)
     assert known.facts[0] == "60 sessions since 2026-03-01"
 

@@ -1,7 +1,5 @@
 """What many nights show of a case: changes of its level, drift, and its noise."""
 
-import math
-import random
 from datetime import timedelta
 
 import pytest
@@ -168,7 +166,7 @@ def test_a_creep_of_a_metric_of_which_less_is_better_is_found_alike(file):
     add(file, *nights)
     known = histories_of(file, nights[-1])[CASE]["peak_memory"]
     assert known.drift.percent == pytest.approx(7.8, abs=0.5)
-    assert known.run_noise_percent == pytest.approx(0.2, abs=0.1)
+    assert known.noise_percent == pytest.approx(0.2, abs=0.1)
     [(series, _)] = drifts_of(file, nights[-1])
     assert (series.case_id, series.metric) == (CASE, "peak_memory")
 
@@ -340,25 +338,8 @@ def test_what_was_accepted_is_no_drift(file):
 # ---------------------------------------------------------------------------------- noise
 
 
-@pytest.mark.parametrize(("of_runs", "of_nights"), [(0.01, 0.0), (0.01, 0.01), (0.005, 0.02)])
-def test_the_noise_of_runs_is_told_from_that_of_nights(file, of_runs, of_nights):
-    draw = random.Random("nights")  # noqa: S311 - the same nights every time
-    last = fill(file, drawn([400.0 * draw.gauss(1, of_nights) for _ in range(90)], noise=of_runs))
-    history = known(file, last)
-    assert history.run_noise_percent == pytest.approx(100 * of_runs, rel=0.15)
-    assert history.session_noise_percent is not None
-    assert math.isclose(history.session_noise_percent, 100 * of_nights, rel_tol=0.35, abs_tol=0.35)
-
-
 def test_too_few_nights_say_nothing_of_noise(file):
     history = known(file, fill(file, [[400.0]]))
-    assert (history.run_noise_percent, history.session_noise_percent) == (None, None)
+    assert history.noise_percent is None
     assert history.drift is None
     assert not history.change_points
-
-
-def test_a_change_of_the_level_is_no_noise(file):
-    last = fill(file, drawn(levels((45, 400.0), (45, 300.0))))
-    noise = known(file, last).session_noise_percent
-    assert noise is not None
-    assert noise < 0.6

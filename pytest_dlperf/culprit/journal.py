@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -129,10 +128,6 @@ class FoundEntry(Struct, frozen=True, kw_only=True):
     def is_lost(self) -> bool:
         """Whether no checkout has any of the culprits any longer."""
         return bool(self.commits) and all(one.is_lost() for one in self.commits)
-
-    def is_in(self, commits: Iterable[str]) -> bool:
-        """Whether any of these commits has a culprit."""
-        return any(one.is_in(commit) for one in self.commits for commit in commits)
 
 
 def note_found(history: Path, found: FoundEntry) -> None:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
+from pytest_dlperf.gate.noise import pooled_noise
 from pytest_dlperf.history.queries import Machines, judged_sessions, machines_of, points_of
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import (
@@ -21,7 +22,7 @@ from pytest_dlperf.history.series import (
     Series,
 )
 from pytest_dlperf.history.store import History, HistoryError
-from pytest_dlperf.history.trends import DRIFT_LENGTHS, change_points, drift_of, noise_percent
+from pytest_dlperf.history.trends import DRIFT_LENGTHS, change_points, drift_of
 from pytest_dlperf.model.measurement import differences
 from pytest_dlperf.model.results import Results
 from pytest_dlperf.model.statistics import median
@@ -141,8 +142,7 @@ class _Known:
         drifting = drift.days if drift is not None else 0
         lately = self._days[-_DAYS_FOR_NOISE:]
         sessions = [one for day in lately for one in day.sessions][-_SESSIONS_FOR_NOISE:]
-        runs = [history.decoded(one.run_values, list[Finite]) for one in sessions]
-        run_noise, session_noise = noise_percent(lately, runs, drifting=drifting)
+        noise = pooled_noise(history.decoded(one.run_values, list[Finite]) for one in sessions)
         judged = judged_sessions(history, series, until=self._until)
         return CaseHistory(
             case_id=series.case_id,
@@ -153,8 +153,7 @@ class _Known:
             accepted=tuple(self._accepted),
             change_points=change_points(self._days, drifting=drifting),
             drift=drift,
-            run_noise_percent=run_noise,
-            session_noise_percent=session_noise,
+            noise_percent=None if noise is None else 100 * noise.deviation,
             other_machines=self._other_machines,
             without_number=tuple(
                 one.started for one in reversed(judged) if one.median is None and one.is_red

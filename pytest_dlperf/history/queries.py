@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from pytest_dlperf.history.series import RED, Finite, JudgedSession, Point, Series, Time
+from pytest_dlperf.history.series import RED, Finite, JudgedSession, Point, Series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Fingerprint
@@ -61,11 +61,6 @@ _POINTS: Final = _last_year(
     """,
 )
 _JUDGED: Final = _last_year(JudgedSession._fields, "GROUP BY measurements.id")
-_STARTS: Final = """
-    SELECT started FROM sessions
-    WHERE cluster = :cluster AND estimator = :estimator AND began <= :until
-    ORDER BY began DESC LIMIT 100
-"""
 _ORIGIN: Final = f"""
     SELECT sessions.environment,
     {", ".join(f"(SELECT content FROM facts WHERE id = {part})" for part in _PARTS)}
@@ -146,12 +141,6 @@ def red_before(
         _LAST_VERDICTS, tuple[str, str, str, Finite], {**values, "most": _LAST_SESSIONS}
     )
     return {(case_id, metric) for case_id, metric, verdict, _ in rows if verdict in RED}
-
-
-def starts_of(history: History, series: Series, *, until: float) -> list[str]:
-    """List the starts of the last hundred sessions of a series' cluster, of any case."""
-    values = {"cluster": series.cluster, "estimator": series.estimator, "until": until}
-    return [started for (started,) in history.tuples(_STARTS, tuple[Time], values)]
 
 
 def origin_of(history: History, measurement: int) -> tuple[Origin, Fingerprint | None]:

@@ -209,10 +209,9 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
     ``points`` are those of all machines. Change points, drift and noise are those of the machine of
     the last session, from one point a day; ``other_machines`` are left out.
 
-    ``run_noise_percent`` is the coefficient of variation of the runs of one session, pooled over
-    the sessions; ``session_noise_percent`` that of days around their level, beyond the share of
-    their runs. Both are ``None`` with too few runs or days. ``without_number`` is when sessions
-    began that judged the metric and found no number, ISO 8601.
+    ``noise_percent`` is the coefficient of variation of the runs of one session, pooled over the
+    sessions; ``None`` with too few. ``without_number`` is when sessions began that judged the
+    metric and found no number, ISO 8601.
     """
 
     case_id: str
@@ -223,7 +222,6 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
     accepted: tuple[AcceptedChange, ...] = ()
     change_points: tuple[ChangePoint, ...] = ()
     drift: Drift | None = None
-    run_noise_percent: float | None = None
-    session_noise_percent: float | None = None
+    noise_percent: float | None = None
     other_machines: tuple[OtherMachine, ...] = ()
     without_number: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ session for the last time. Only sessions before this one count, even if it is in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from functools import cached_property
@@ -21,7 +21,6 @@ from pytest_dlperf.history.queries import (
     machines_of,
     origin_of,
     points_of,
-    starts_of,
 )
 from pytest_dlperf.history.rows import seconds_of
 from pytest_dlperf.history.series import JudgedSession, Series
@@ -69,9 +68,6 @@ class Target(Struct, frozen=True, kw_only=True):
     baseline: Baseline | None
     has_unfit_hosts: bool = False
     """Whether hosts that cannot be used are why there is no number, and nothing that differs."""
-    has_lost_cause: Callable[[Collection[str]], bool] | None = None
-    """Whether a session at these commits had one that was found to be the cause, and that the
-    checkout has no longer; ``None`` where there is none."""
 
 
 class _Change(NamedTuple):
@@ -121,7 +117,12 @@ class _Search:
             change = self._change_of_level(judgement.measured, judgement.decision.reference)
         else:
             change = self._first_broken()
-        if change.since is self._now and not self._is_seamless(change.last_good):
+        good = change.last_good
+        is_known = good is not None and (
+            good.measurement_id or (self._day(self._now) - self._day(good)).days <= 1
+        )
+        # Without the sessions between, the number may be as it is for longer.
+        if change.since is self._now and not is_known:
             change = change._replace(since=None)
         return self._describe(change) if change.last_good or change.since else None
 
@@ -217,9 +218,7 @@ class _Search:
             last_good, red = self._before(self._now, good, ids)
             return _Change(last_good, red=red)
         after = known[self._start_of_level(known, measured, reference) :]
-        has_lost = self._target.has_lost_cause or (lambda _: False)
-        lost = [at for at, one in enumerate(after, 1) if has_lost(self._commits(one).values())]
-        after = [*after[lost[-1] if lost else 0 :], self._now]
+        after = [*after, self._now]
         last_good, red = self._before(after[0], good, ids)
         dates = {self._day(one) for one in after if is_moved(one)}
         return _Change(last_good, after[0], dates, red)
@@ -325,19 +324,6 @@ class _Search:
             at=one.started, commit=origin.commit, ci_run=origin.ci_run, median=one.median
         )
         return session, compared(fingerprint, origin.commit)
-
-    def _is_seamless(self, last_good: JudgedSession | None) -> bool:
-        """Whether the history would have the sessions between the last good one and now."""
-        if last_good is None:
-            return False
-        day = self._day(last_good)
-        if last_good.measurement_id or (self._day(self._now) - day).days <= 1:
-            return True
-        if self._history is None:
-            return False
-        starts = starts_of(self._history, self._series, until=self._now.began)
-        days = [day_of(started, self._current.started) for started in starts]
-        return bool(days) and (min(days) - day).days <= 1
 
 
 def _has_moved(judgement: Judgement, measured: float, reference: float) -> bool:

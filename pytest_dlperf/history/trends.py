@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pytest_dlperf.gate.noise import MIN_NOISE, median_variance, pooled_noise, t_sf
+from pytest_dlperf.gate.noise import MIN_NOISE, t_sf
 from pytest_dlperf.history.series import ChangePoint, Day, Drift
 from pytest_dlperf.model.statistics import MAD_TO_DEVIATION, median
 
@@ -31,30 +31,6 @@ _MAX_CANDIDATE_P: Final = 0.01
 _WINDOW: Final = 50
 _WEEK: Final = (7, 8, 9)
 _WEEK_S: Final = 7 * 24 * 3600.0
-
-
-def noise_percent(
-    days: Sequence[Day], runs: Iterable[Sequence[float]], *, drifting: int = 0
-) -> tuple[float | None, float | None]:
-    """Variation of the runs of one session, and of days beyond the share of their runs.
-
-    Both are coefficients of variation in percent, ``None`` with too few runs or days. ``runs`` are
-    those of each session. Days are compared with those a week later, so slower swings are missing.
-    Changes of the level, the slope of the last ``drifting`` days and single odd days do not count.
-    """
-    pooled = pooled_noise(runs)
-    if pooled is None:
-        return None, None
-    if len(days) < _MIN_DAYS_FOR_NOISE:
-        return 100 * pooled.deviation, None
-    values = _without_accidents([day.median for day in days])
-    if drifting:
-        values[-drifting:] = _Line.through(values[-drifting:]).flat
-    logarithms = [math.log(value) for value in values]
-    between_days = _mean_square_of_steps(logarithms, _WEEK) / 2
-    of_runs = [median_variance(day.runs) * pooled.deviation**2 for day in days]
-    rest = between_days - math.fsum(of_runs) / len(days)
-    return 100 * pooled.deviation, 100 * math.sqrt(max(rest, 0.0))
 
 
 def _variance_inflation(values: Sequence[float]) -> float:

@@ -6,7 +6,6 @@ cannot be read costs its explanations and one note, no verdict.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import suppress
 from functools import cached_property
 from typing import Final, final
@@ -101,15 +100,5 @@ class Explainer:
         if file is None or explanation is None or explanation.began is None:
             return explanation
         found = found_since(file, series.case_id, series.metric, explanation.began.at)
-        lost = [entry for entry in found if entry.is_lost()]
-        if lost:
-
-            def had_lost_cause(commits: Collection[str]) -> bool:
-                return any(entry.is_in(commits) for entry in lost)
-
-            target = replace(target, has_lost_cause=had_lost_cause)
-            explanation = explain(history, target, self.current)
-            since = explanation and explanation.since
-            found = found_since(file, series.case_id, series.metric, since.at) if since else []
-        current = [entry.found for entry in found if entry not in lost]
-        return replace(explanation, found=current[-1]) if explanation and current else explanation
+        current = [entry.found for entry in found if not entry.is_lost()]
+        return replace(explanation, found=current[-1]) if current else explanation

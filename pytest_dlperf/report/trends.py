@@ -62,10 +62,9 @@ def accepted(known: AcceptedChange, unit: str) -> str:
 
 
 def noise(known: CaseHistory) -> str | None:
-    """Describe how much runs of one session differ, and sessions beyond that, where it is known."""
-    both = {"runs": known.run_noise_percent, "sessions": known.session_noise_percent}
-    parts = [f"{name} {numbers.percent(of)}" for name, of in both.items() if of is not None]
-    return f"noise: {', '.join(parts)}" if parts else None
+    """Describe how much runs of one session differ, where it is known."""
+    of = known.noise_percent
+    return None if of is None else f"noise of runs: {numbers.percent(of)}"
 
 
 def other_machine(known: OtherMachine) -> str:
