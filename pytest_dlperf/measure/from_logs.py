@@ -79,18 +79,14 @@ class LogMeasurer:
         awaits_others = system.log_node is not WhichNode.FIRST and len(of_nodes) == 1
         found_nothing = not (read.steps or read.metrics)
         if found_nothing and awaits_others and case.topology.nodes > 1:
-            said = f"'node: {system.log_node.value}' of {system.file.name}"
-            needed = self._needed(of_nodes[0], case)
-            read = replace(read, reason=f"{read.reason}; {said} has other logs looked for{needed}")
+            missing = readable(str(node_log(of_nodes[0], case.topology.nodes - 1)))
+            hint = (
+                f"'node: {system.log_node.value}' of {system.file.name} needs the logs of all "
+                f"nodes, as in {missing}, or named with commas: --dlperf-logs CASE=FILE,FILE"
+            )
+            read = replace(read, reason=f"{read.reason}; {hint}")
         device = self.cluster.machine.get("device")
         return with_last_line(with_derived(read, system, case, self.cluster, device=device))
-
-    def _needed(self, main: Path, case: Case) -> str:
-        if str(main) in self.index.nodes:
-            named = ",".join([readable(main.name), *["FILE"] * (case.topology.nodes - 1)])
-            return f"; name them, with commas in between: --dlperf-logs {case.id}={named}"
-        missing = readable(str(node_log(main, case.topology.nodes - 1)))
-        return f", as in {missing}, and none is there"
 
     def _node_logs(self, case: Case, logs: Sequence[str]) -> list[Path]:
         """List the logs of the nodes of a run.
