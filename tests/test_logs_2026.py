@@ -47,7 +47,7 @@ HF_SECONDS = 2.751 - 0.8792
         # Step 5 ended at 14.609, step 15 at 14.956.
         (
             "deepspeed_1n2g",
-            r"format: {record: '^\[(?P<timestamp>[0-9-]+ [0-9:,]+)\] .* step=(?P<step>[0-9]+), skipped='}",
+            r"format: {record: '^\[(?P<timestamp>[0-9-]+ [0-9:,]+)\] .* step=(?P<step>\d+), sk'}",
             "precision: bf16, batch_per_device: 8, topologies: [1n2g]",
             10 * 16 / 0.347,
         ),

@@ -233,9 +233,7 @@ print(text)
     ("log", "program", "topology", "options"),
     [
         ("nccl_tests.log", "mpirun", "2n8g", {"16", "127.1.0.1:8,127.1.0.2:8", "all_reduce_perf"}),
-        ("hpl_mxp.log", "mpirun", "1n8g", {"8", "hpl-mxp.sh"}),
         ("mlperf_storage.log", "mlpstorage", "2n8g", {"--model=unet3d", "--num-accelerators=16"}),
-        ("stream.log", "stream_c.exe", "1n1g", set()),
         ("vllm_bench.json", "vllm", "1n1g", {"bench", "serve", "--model=own/x", "--n=3"}),
         ("sglang_bench.jsonl", "sglang/bench_serving.py", "1n1g", {"--model=own/x"}),
     ],

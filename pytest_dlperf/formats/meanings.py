@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec import Struct
@@ -21,13 +20,11 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
 
 FOLDER: Final = Path(__file__).parent
-_PLACEHOLDERS: Final = MappingProxyType(
-    {
-        "number": "[0-9]{1,15}",
-        "text": r"[^\n\r\0]{0,400}",
-        "value": "([0-9](?:[0-9.,]{0,19}[0-9])?)",
-    }
-)
+_PLACEHOLDERS: Final = {
+    "number": "[0-9]{1,15}",
+    "text": r"[^\n\r\0]{0,400}",
+    "value": "([0-9](?:[0-9.,]{0,19}[0-9])?)",
+}
 """What stands for an expression in the patterns of trainers."""
 
 
@@ -142,22 +139,16 @@ def known_trainer(text: bytes) -> Trainer | None:
 # ------------------------------------------------------------------------- units and names
 
 
-class Unit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A unit that stands behind a number, or in front of it."""
+class Meaning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a number is, by the unit next to it, or by its name."""
 
-    unit: str
+    text: str
+    """The expression for either."""
     groups: tuple[Timing, ...] = ()
     """The groups that take it."""
-    instead: str = ""
-    """What to do, where none does."""
-
-
-class Name(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a number without a unit is, by its name."""
-
-    name: str
-    groups: tuple[Timing, ...]
     rate_scope: RateScope | None = None
+    instead: str = ""
+    """What to do, where no group takes it."""
 
 
 class FactNames(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,7 +162,7 @@ class FactNames(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class FoundUnit(Struct, frozen=True):
     """A unit next to a number."""
 
-    unit: Unit
+    unit: Meaning
     text: str
     where: str
     """``behind`` or ``before``."""
@@ -183,14 +174,10 @@ class FoundUnit(Struct, frozen=True):
 
 
 _ENDS: Final = r"\)?\]?[\"']?(?: ?\(\w{1,5}\))?[ \t]{0,9}[:=]?[ \t]{0,9}[\"']?$"
-_SCOPES: Final = MappingProxyType(
-    {
-        "node": RateScope.NODE,
-        "host": RateScope.NODE,
-        "rank": RateScope.RANK,
-        "replica": RateScope.RANK,
-    }
-)
+_SCOPES: Final = {
+    **dict.fromkeys(("node", "host"), RateScope.NODE),
+    **dict.fromkeys(("rank", "replica"), RateScope.RANK),
+}
 _IS_NAME: Final = re.compile(rb"[ _]")
 _NUMBER_FOLLOWS: Final = re.compile(rb" {0,3}[:=]? {0,3}[-0-9]")
 
@@ -199,8 +186,8 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     """Units and names of numbers."""
 
     words: dict[str, str]
-    units: tuple[Unit, ...]
-    names: tuple[Name, ...]
+    units: tuple[Meaning, ...]
+    names: tuple[Meaning, ...]
     parts: str
     waits: str
     means: str
@@ -229,11 +216,11 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         part = next(filter(None, found.groups())).decode().lower()
         return part, _SCOPES.get(part, RateScope.DEVICE)
 
-    def name(self, text: str) -> Name | None:
+    def name(self, text: str) -> Meaning | None:
         """Find what a number is by its name."""
         return next((name for name, pattern in self._names if pattern.search(text)), None)
 
-    def last_name(self, before: bytes) -> Name | None:
+    def last_name(self, before: bytes) -> Meaning | None:
         """Find what a number is by the name that ends right in front of it."""
         ends = ((name, pattern.search(before)) for name, pattern in self._last_names)
         return next((name for name, found in ends if found is not None), None)
@@ -267,11 +254,11 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         return re.compile(_filled(pattern, self.words), re.IGNORECASE)
 
     @cached_property
-    def _units(self) -> list[tuple[Unit, re.Pattern[bytes], re.Pattern[bytes]]]:
+    def _units(self) -> list[tuple[Meaning, re.Pattern[bytes], re.Pattern[bytes]]]:
         of = _filled("(?:{per}{part})?", self.words)
         found = []
         for unit in self.units:
-            text = _filled(unit.unit, self.words)
+            text = _filled(unit.text, self.words)
             behind = rf" ?[\[(]?({text}){of}(?![\w/:=])"
             # Keys have paths, but what follows the slash of "tokens/s" is no unit of its own.
             begin = "(?<![A-Za-z])" if "per" in text or "/" in text else "(?<![A-Za-z/])"
@@ -284,13 +271,13 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         return _bytes_of(rf"(?<![A-Za-z])({_filled(self.waits, self.words)})(?:/\w{{1,9}})?{_ENDS}")
 
     @cached_property
-    def _names(self) -> list[tuple[Name, re.Pattern[str]]]:
-        return [(name, self._searched(name.name)) for name in self.names]
+    def _names(self) -> list[tuple[Meaning, re.Pattern[str]]]:
+        return [(name, self._searched(name.text)) for name in self.names]
 
     @cached_property
-    def _last_names(self) -> list[tuple[Name, re.Pattern[bytes]]]:
+    def _last_names(self) -> list[tuple[Meaning, re.Pattern[bytes]]]:
         return [
-            (name, _bytes_of(rf"(?:{_filled(name.name, self.words)}){_ENDS}"))
+            (name, _bytes_of(rf"(?:{_filled(name.text, self.words)}){_ENDS}"))
             for name in self.names
         ]
 
@@ -299,8 +286,8 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         """Find a part behind or within a speed's unit: ``tok/s/gpu``, ``tokens per gpu per s``."""
         part = self.words["part"].replace("(?:", "(", 1)
         said = rf"(?:/|[ _-]?per[ _-]){part}"
-        rates = (unit.unit for unit in self.units if Timing.SAMPLES_PER_SECOND in unit.groups)
-        speeds = _filled("|".join((self.units[0].unit, *rates)), self.words)
+        rates = (unit.text for unit in self.units if Timing.SAMPLES_PER_SECOND in unit.groups)
+        speeds = _filled("|".join((self.units[0].text, *rates)), self.words)
         per_second = _filled("[ _-]?(?:/|per)[ _-]?{second}", self.words)
         behind = rf"(?: ?(?:{speeds}))?{said}(?![\w:=])| ?[a-z]{{1,30}}{said}{per_second}(?!\w)"
         before = rf"{said}(?:{per_second}|/[a-z_]{{1,30}})?{_ENDS}"
