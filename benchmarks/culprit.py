@@ -17,11 +17,11 @@ from statistics import NormalDist, mean
 from typing import Final, NamedTuple
 
 from msgspec import Struct
-from noise_models import LEVEL, Noise
 
 from pytest_dlperf.culprit.search import Levels, Search, Seen, levels_of, worse_by
 from pytest_dlperf.model.metric import Better
 
+LEVEL: Final = 1000.0
 CV: Final = 0.01
 SHAPES: Final = ("normal", "heavy", "skewed")
 """Of the noise between runs. Searches take them in turn, and both directions of the metric."""
@@ -77,8 +77,7 @@ class World:
         self.choose = random.Random(f"{condition.title} {size} {loss} {number}")  # noqa: S311
         self.condition, self.size, self.loss = condition, size, loss * CV
         self.better = Better.HIGHER if number % 2 else Better.LOWER
-        shape = SHAPES[number // 2 % len(SHAPES)]
-        self.noise = Noise(deviation=CV, shape=shape, strays=condition.strays)
+        self.shape = SHAPES[number // 2 % len(SHAPES)]
         count = condition.at_fault[number // 6 % len(condition.at_fault)]
         self.at_fault = sorted(self.choose.sample(range(size), count))
         # Of commits, the second adds to the first.
@@ -99,8 +98,17 @@ class World:
             spread = CV * self.condition.sittings
             self.levels[sitting] = LEVEL * math.exp(self.choose.gauss(0.0, spread))
         level = self.levels[sitting] * math.exp(-self.better.sign * share * self.loss)
-        runs = self.noise.runs(level, self.better.sign, self.choose)
-        return next(value for value in runs if value > 0)
+        while True:
+            deviate = self.choose.gauss(0.0, 1.0)
+            if self.shape == "heavy":
+                # Student's t with three degrees of freedom has the variance 3.
+                squares = sum(self.choose.gauss(0.0, 1.0) ** 2 for _ in range(3))
+                deviate /= math.sqrt(squares)
+            value = level * (math.exp(CV * deviate) if self.shape == "skewed" else 1 + CV * deviate)
+            if self.condition.strays and self.choose.random() < self.condition.strays:
+                value *= 1 - self.better.sign * self.choose.uniform(0.20, 0.75)
+            if value > 0:
+                return value
 
     def known(self, sitting: int) -> Levels | None:
         """Return what is known of both ends; ``None`` if they do not differ."""
