@@ -1,6 +1,6 @@
 """What is left of a run, however it ends: faults of all kinds, with each launcher.
 
-    python benchmarks/faults.py [--launchers local,ssh,slurm,salloc,mpirun,kubernetes]
+    python benchmarks/faults.py [--launchers local,ssh,slurm,sbatch,mpirun,kubernetes]
                                 [--only WORDS] [--repeat 1]
 
 In each cell a session trains on two nodes with a trainer that does not want to end: it ignores
@@ -44,7 +44,7 @@ from fault_matrix.places import (  # noqa: E402 - as above
     LAUNCHERS,
     by_kubernetes,
     by_mpirun,
-    held_by,
+    held_by_sbatch,
     in_slurm,
     local,
     over_ssh,
@@ -93,11 +93,11 @@ def ground(launcher: str, folder: Path) -> Iterator[Callable[[], AbstractContext
             yield lambda: _in_clean_cluster(cluster)
         finally:
             cluster.tear_down()
-    elif launcher in {"slurm", "salloc"}:
+    elif launcher in {"slurm", "sbatch"}:
         slurm = Slurm(folder, WORKER)
         try:
             slurm.set_up()
-            yield lambda: _in_clean_slurm(slurm, holds=launcher == "salloc")
+            yield lambda: _in_clean_slurm(slurm, holds=launcher == "sbatch")
         finally:
             slurm.tear_down()
     else:
@@ -108,7 +108,7 @@ def ground(launcher: str, folder: Path) -> Iterator[Callable[[], AbstractContext
 
 @contextmanager
 def _in_clean_slurm(slurm: Slurm, *, holds: bool) -> Iterator[Place]:
-    with nullcontext(held_by("salloc", slurm)) if holds else in_slurm(slurm) as place:
+    with nullcontext(held_by_sbatch(slurm)) if holds else in_slurm(slurm) as place:
         yield place
     slurm.reset()
 

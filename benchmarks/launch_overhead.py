@@ -30,10 +30,10 @@ from timing import interleaved, seconds
 from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.launch.gang import RunOrder
-from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.hosts import Host, Node
 from pytest_dlperf.launch.launchers import LocalLauncher, SshLauncher
-from pytest_dlperf.launch.plan import Node, plan_run, run_dir
+from pytest_dlperf.launch.plan import plan_run, run_dir
+from pytest_dlperf.launch.record import RunOrder
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.measure.run import logs_of
@@ -122,7 +122,7 @@ def run(
             log=log,
         ),
         time_limit_s=spec.time_limit_s,
-        watch=watch,
+        look=watch.look,
     )
     outcome = run_on_hosts(launcher, order)
     if not outcome.succeeded:

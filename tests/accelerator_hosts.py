@@ -39,14 +39,11 @@ class RecordedHost:
         return self.program("nvidia-smi", script)
 
     def files(self, texts: Mapping[str, str]) -> RecordedHost:
-        """Add files of the system, by their paths; a link where the text begins with ->."""
+        """Add files of the system, by their paths."""
         for path, text in texts.items():
             file = self.root / path
             file.parent.mkdir(parents=True, exist_ok=True)
-            if text.startswith("->"):
-                file.symlink_to(f"{self.root}/{text[2:]}")
-            else:
-                file.write_text(text, encoding="utf-8")
+            file.write_text(text, encoding="utf-8")
         return self
 
     def devices(self, path: str, count: int) -> RecordedHost:
@@ -76,16 +73,10 @@ class RecordedHost:
             self.files({f"dev/dri/renderD{minor}": ""})
         return self
 
-    def amd_settings(self, bus: int, compute: str, memory: str, cap_w: int) -> RecordedHost:
-        """Split the device on a bus into parts, and cap it."""
+    def amd_cap(self, bus: int, watts: int) -> RecordedHost:
+        """Cap the device on a bus."""
         folder = f"sys/bus/pci/devices/0000:{bus:02x}:00.0"
-        return self.files(
-            {
-                f"{folder}/current_compute_partition": f"{compute}\n",
-                f"{folder}/current_memory_partition": f"{memory}\n",
-                f"{folder}/hwmon/hwmon3/power1_cap": f"{cap_w}000000\n",
-            }
-        )
+        return self.files({f"{folder}/hwmon/hwmon3/power1_cap": f"{watts}000000\n"})
 
     def pci(self, vendor: str, *devices: str, kind: str = "0x120000") -> RecordedHost:
         """Add devices of a class to the bus; a place may stand before the number of one."""
@@ -180,15 +171,13 @@ def recorded_hosts(folder: Path) -> dict[str, RecordedHost]:
     )
     host("amd_sibling").kfd(0x74A5)
     host("amd_slurm").kfd(count=4)
-    host("amd_parts").kfd(count=5, buses=[5, 5, 5, 5, 6]).amd_settings(5, "DPX", "NPS1", 750)
-    hosts["amd_parts"].amd_settings(6, "SPX", "NPS1", 500).files(
+    host("amd_parts").kfd(count=5, buses=[5, 5, 5, 5, 6]).amd_cap(5, 750)
+    hosts["amd_parts"].amd_cap(6, 500).files(
         {"sys/class/kfd/kfd/proc/812/vram_5": "1\n", "proc/812/comm": "python3\n"}
     )
 
     host("ascend").devices("davinci", 8).files({"dev/davinci_manager": ""})
-    host("tpu").devices("accel", 4).pci("0x1ae0", *["0x0063"] * 4, kind="0xff0000").files(
-        {"proc/77/comm": "python3\n", "proc/77/fd/9": "->dev/accel0"}
-    )
+    host("tpu").devices("accel", 4).pci("0x1ae0", *["0x0063"] * 4, kind="0xff0000")
     host("tpu_container").devices("vfio/", 1).pci("0x1ae0", *["0x006f"] * 8)
     host("intel").devices("dri/renderD12", 3).pci(
         *("0x8086", "0000:00:02.0 0x4680", "0000:29:00.0 0x0bd5", "0000:3a:00.0 0x0bd5"),
@@ -207,6 +196,6 @@ VARIABLES = {
     "by_uuid": {"CUDA_VISIBLE_DEVICES": "GPU-1aaa,GPU-7"},
     "mig_chosen": {"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2"},
     "amd_slurm": {"ROCR_VISIBLE_DEVICES": "2,3", "CUDA_VISIBLE_DEVICES": "2,3"},
-    "neuron_chosen": {"NEURON_RT_VISIBLE_CORES": "2-4,7"},
+    "neuron_chosen": {"NEURON_RT_VISIBLE_CORES": "2,3,7"},
 }
 """The environment of some hosts, by name."""

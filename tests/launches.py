@@ -8,11 +8,10 @@ from pathlib import Path
 
 from pytest_dlperf.config.launch import Launch
 from pytest_dlperf.config.settings import LaunchVariables
-from pytest_dlperf.launch.gang import RunOrder
-from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.hosts import Host, Node
 from pytest_dlperf.launch.launchers import ADDRESS, Launcher, LocalLauncher
-from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run, run_dir
-from pytest_dlperf.launch.record import LaunchOutcome
+from pytest_dlperf.launch.plan import NodeCommand, plan_run, run_dir
+from pytest_dlperf.launch.record import LaunchOutcome, RunOrder
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window

@@ -28,9 +28,8 @@ from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.differences import compared, differences_of
 from pytest_dlperf.model.measurement import differences
 from pytest_dlperf.node import host_tools
-from pytest_dlperf.node.accelerators import confined
+from pytest_dlperf.node.accelerators import KINDS, confined
 from pytest_dlperf.node.nvidia import SLICED
-from pytest_dlperf.node.vendors import KINDS
 
 NEEDED = Requirements(python=sys.executable)
 HANGING_S = 0.6
@@ -122,7 +121,7 @@ def without(*names, **others):
         ("amd_slurm", "amd", "01", {"device": GFX942}),
         (
             *("amd_parts", "amd", "01234"),
-            {"device": f"{GFX942} + {GFX942} DPX/NPS1", "power_limit": "500 W + 750 W"},
+            {"device": GFX942, "power_limit": "500 W + 750 W"},
         ),
         ("ascend", "ascend", "01234567", {}),
         ("tpu", "tpu", "0123", {"device": "tpu 0x0063"}),
@@ -130,7 +129,7 @@ def without(*names, **others):
         ("intel", "intel", "01", {"device": "intel 0x0bd5"}),
         ("gaudi", "gaudi", "01234567", {"device": "gaudi 0x1020"}),
         ("neuron", "neuron", "01234567", {}),
-        ("neuron_chosen", "neuron", "2347", {}),
+        ("neuron_chosen", "neuron", "237", {}),
     ],
 )
 def test_a_host_shows_its_accelerators(
@@ -142,7 +141,6 @@ def test_a_host_shows_its_accelerators(
 ):
     report = reports[host]
     assert (report.accelerators.kind, report.accelerators.ids) == (kind, tuple(ids))
-    assert report.devices == len(ids)
     of_any_host = {"processor", "processors", "network", "kernel"}
     found = {name: fact for name, fact in report.facts.items() if name not in of_any_host}
     each = report.accelerators.facts
@@ -215,13 +213,12 @@ def test_slices_count_where_they_are_named_and_the_cluster_names_the_device(
         ("served_to_a_client", 1, "91, python (device 0)"),
         ("amd", 1, "812, python3 (device 0)"),
         ("amd_parts", 5, "812, python3 (device 4)"),
-        ("tpu", 1, "77, python3"),
     ],
 )
 def test_a_device_that_is_in_use_is_left_alone(reports, host, devices, user):
     for needed in (devices, None):
         assert f"its devices are in use by {user}" in (reports[host].fault_of(needed) or "")
-    assert "in use" not in (reports[host].fault_of(devices - 1) or "") or host == "tpu"
+    assert "in use" not in (reports[host].fault_of(devices - 1) or "")
 
 
 def test_every_kind_was_recorded(reports):

@@ -95,7 +95,7 @@ def test_a_run_whose_job_was_cancelled_is_repeated_on_the_same_nodes(suite, slur
     thread = threading.Thread(target=cancel)
     thread.start()
     result, results = suite.judge(
-        "-k", "throughput and tiny and 2n1g", "--dlperf-launcher", "salloc",
+        "-k", "throughput and tiny and 2n1g", "--dlperf-launcher", "sbatch",
         "--dlperf-repeats", "1", "--dlperf-create-baselines", cluster="local",
     )  # fmt: skip
     thread.join()

@@ -1,5 +1,6 @@
 """The command of a node in a container, for each runtime: what it sees, has and is called."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,13 +9,14 @@ from msgspec.structs import replace
 from pytest_dlperf.config.launch_keys import Container, Runtime
 from pytest_dlperf.launch.containers import (
     ENGINES,
+    ENTER,
     contained,
     engine_of,
     image_probe,
     node_in_container,
 )
-from pytest_dlperf.launch.hosts import Accelerators, Host
-from pytest_dlperf.launch.plan import Node, NodeCommand
+from pytest_dlperf.launch.hosts import Accelerators, Host, Node
+from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.model.errors import UsageError
 
 NODE = Node(
@@ -36,6 +38,8 @@ COMMAND = NodeCommand(
 )
 ALWAYS = ("/suite/systems",)
 UNLESS_SAID = ("/data", "/data/checkout")
+ENTERED = ("sh", "-c", ENTER, "sh", "/data/checkout", "", *COMMAND.arguments)
+"""What a shell in the image is given."""
 NAMES = ("DLPERF_RUN_ID", "PYTHONUNBUFFERED", "CUDA_VISIBLE_DEVICES", "HF_HOME")
 
 
@@ -52,11 +56,11 @@ def test_podman_runs_as_the_user_with_the_leased_devices_and_values_out_of_sight
     assert command.arguments == (
         "podman", "run", "--rm",
         "--init", "--network=host", "--ipc=host", "--userns={userns}",
-        "--workdir=/data/checkout", "--name=pytest-dlperf-abc-0",
+        "--name=pytest-dlperf-abc-0",
         "--device=nvidia.com/gpu=2", "--device=nvidia.com/gpu=3",
         *(f"--env={name}" for name in NAMES),
         *(f"--volume={path}:{path}" for path in ("/data", NODE.folder, "/suite/systems")),
-        "img", "python3", "train.py", "a b",
+        "img", *ENTERED,
     )  # fmt: skip
     assert command.environment == COMMAND.environment
     assert (command.working_directory, command.container) == (None, "pytest-dlperf-abc-0")
@@ -76,9 +80,9 @@ def test_docker_runs_as_the_user_whose_daemon_is_root():
 def test_apptainer_has_the_environment_where_the_image_has_its_own_and_leaves_nothing():
     command = wrapped(box(Runtime.APPTAINER))
     assert command.arguments == (
-        "apptainer", "exec", "--no-home", "--pwd=/data/checkout", "--nv",
+        "apptainer", "exec", "--no-home", "--nv",
         *(f"--bind={path}:{path}" for path in ("/data", NODE.folder, "/suite/systems")),
-        "img", "python3", "train.py", "a b",
+        "img", *ENTERED,
     )  # fmt: skip
     assert command.environment["APPTAINERENV_HF_HOME"] == "/hf"
     assert command.at_end == ()
@@ -87,26 +91,29 @@ def test_apptainer_has_the_environment_where_the_image_has_its_own_and_leaves_no
     assert singularity.environment["SINGULARITYENV_HF_HOME"] == "/hf"
 
 
-def test_enroot_goes_to_the_folder_by_a_shell():
+def test_enroot_shows_the_leased_devices():
     found = wrapped(box(Runtime.ENROOT)).arguments
     assert found[:4] == (
         "enroot", "start", "--env=NVIDIA_VISIBLE_DEVICES=2,3",
         "--env=NVIDIA_DRIVER_CAPABILITIES=compute,utility",
     )  # fmt: skip
     assert "--mount=/data:/data:none:x-create=auto,rbind" in found
-    at = found.index("img")
-    assert found[at + 1 :] == (
-        "sh", "-c", 'cd -- "$1" && shift && exec "$@"', "sh", "/data/checkout",
-        "python3", "train.py", "a b",
-    )  # fmt: skip
 
 
 def test_steps_are_put_in_front_of_the_image_s_own_python_path():
     found = wrapped(box(Runtime.PODMAN), replace(COMMAND, python_path=("/scratch/steps",)))
     at = found.arguments.index("img")
-    assert found.arguments[at + 1 : at + 3] == ("sh", "-c")
-    assert found.arguments[at + 4 : at + 6] == ("sh", "/scratch/steps")
+    assert found.arguments[at + 4 : at + 7] == ("sh", "/data/checkout", "/scratch/steps")
     assert found.python_path == ()
+
+
+@pytest.mark.parametrize("outer", [{}, {"PYTHONPATH": "/image"}])
+def test_a_shell_in_the_image_goes_to_the_folder_and_takes_the_path(tmp_path, outer):
+    words = ["sh", "-c", ENTER, "sh", str(tmp_path), "/steps"]
+    shown = ["sh", "-c", 'printf "%s " "$PWD" "$PYTHONPATH" "$@"', "sh", "a b"]
+    done = subprocess.run([*words, *shown], env=outer, capture_output=True, text=True, check=True)
+    path = ":".join(["/steps", *outer.values()])
+    assert done.stdout == f"{tmp_path} {path} a b "
 
 
 @pytest.mark.parametrize("runtime", [Runtime.PODMAN, Runtime.DOCKER, Runtime.APPTAINER])

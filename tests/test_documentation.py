@@ -14,12 +14,12 @@ from pytest_dlperf.config.settings import LaunchVariables, check_settings, resol
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.config.template import FIELDS
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.plan import Node, plan_run
+from pytest_dlperf.launch.hosts import Host, Node
+from pytest_dlperf.launch.plan import plan_run
 from pytest_dlperf.model.builtin import builtin_metrics
 from pytest_dlperf.model.measurement import Estimator
 from pytest_dlperf.model.work import TIMING_GROUPS
-from pytest_dlperf.node.vendors import KINDS
+from pytest_dlperf.node.accelerators import KINDS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"

@@ -42,12 +42,11 @@ CELLS = {
     ),
     "network": ("network cut *", "network cut, SIGKILL of pytest"),
     "slurm": ("SIGKILL of pytest *", "SIGKILL of a supervisor", "scancel"),
-    "salloc": (
+    "sbatch": (
         "hang",
         "SIGKILL of pytest *",
         "SIGKILL of all ssh, srun, mpirun and of pytest",
     ),
-    "sbatch": ("SIGKILL of pytest *",),
     "kubernetes": ("SIGKILL of all ssh, srun, mpirun and of pytest",),
     "mpirun": ("SIGKILL of pytest *",),
 }

@@ -2,7 +2,7 @@
 
 import os
 
-from pytest_dlperf.node.file_tail import FileTail
+from pytest_dlperf.node.relay import FileTail
 
 
 def new(tail):

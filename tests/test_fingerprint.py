@@ -16,7 +16,6 @@ from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.leases import HostPool
 from pytest_dlperf.launch.preflight import Requirements, look_at_hosts
 from pytest_dlperf.model.case import Case
-from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.model.measurement import Fingerprint, Measurement
 from pytest_dlperf.node import host_tools, probe
 
@@ -266,29 +265,3 @@ def test_a_measurement_says_what_it_was_taken_on(suite):
     # Both nodes are this machine: that is no figure of a network.
     assert two_nodes.fingerprint.machine["network"] == "loopback"
     assert convert(to_builtins(one_node), Measurement) == one_node
-
-
-class BrokenLauncher(OwnTools):
-    name = "pods"
-
-    def resolve(self, hosts):
-        raise FileNotFoundError(f"kubectl for {len(hosts)}")
-
-
-def test_a_launcher_that_raises_is_named(tmp_path):
-    fleet = Fleet(
-        BrokenLauncher({}),
-        [Host(name="one", address="one")],
-        pool=HostPool(tmp_path / "pool"),
-        exclusive=True,
-        lock=os.urandom(8).hex(),
-        wait_limit_s=60.0,
-        shared_folder=None,
-        say=print,
-    )
-    needed = Requirements(python=sys.executable)
-    with (
-        pytest.raises(BrokenError, match="pods cannot resolve hosts: FileNotFoundError: kubectl"),
-        fleet.leased(Case.from_id("tiny-mlp-fp32-b4-1n1g"), needed, limit_s=60),
-    ):
-        pass

@@ -12,10 +12,10 @@ from clusters.processes import LONG_S
 from clusters.requirements import command
 from launches import THIS_MACHINE
 
-from pytest_dlperf.launch.gang import RunOrder
-from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.hosts import Host, Node
 from pytest_dlperf.launch.launchers import LocalLauncher, SlurmLauncher, SshLauncher
-from pytest_dlperf.launch.plan import Node, NodeCommand
+from pytest_dlperf.launch.plan import NodeCommand
+from pytest_dlperf.launch.record import RunOrder
 from pytest_dlperf.launch.run import run_on_hosts
 
 TELL = "import json, os; print('environment', json.dumps(dict(os.environ)))"

@@ -172,15 +172,13 @@ def test_a_case_without_an_image_is_not_submitted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    "text",
     [
-        ("kind: Deployment\n", r"own.yaml:1: .*is not a Job, but Deployment"),
-        *(
-            (f"kind: Job\nspec: {{template: {{spec: {{{containers}}}}}}}\n", "declares no contain")
-            for containers in ("", "containers: []", "containers: [{image: x}]", "containers: null")
-        ),
+        "kind: Deployment\n",
+        "kind: Job\nspec: {template: {spec: {containers: [{image: x}]}}}\n",
+        "kind: Job\nspec: {template: {spec: {containers: null}}}\n",
     ],
 )
-def test_a_template_that_is_something_else_is_told(tmp_path, text, told):
-    with pytest.raises(YamlError, match=told):
+def test_a_template_that_is_something_else_is_told(tmp_path, text):
+    with pytest.raises(YamlError, match=r"own\.yaml:1: .*is not a Job whose pod has containers"):
         manifest_of(tmp_path, text, REQUEST)

@@ -18,7 +18,7 @@ from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.kubernetes import KubernetesAllocator
 from pytest_dlperf.launch.launchers import SshLauncher
 from pytest_dlperf.launch.plan import SCRATCH
-from pytest_dlperf.launch.slurm_jobs import SallocAllocator
+from pytest_dlperf.launch.slurm_jobs import SbatchAllocator
 from pytest_dlperf.measure.case_launch import CaseLaunch
 from pytest_dlperf.measure.launch_facts import launch_facts
 from pytest_dlperf.model.case import Case
@@ -43,7 +43,7 @@ cases:
   - {precision: fp32, batch_per_device: 4, topologies: [2n1g]}
 """
 CASE = Case.from_id(CASES[2])
-SALLOC = SallocAllocator("python3")
+SBATCH = SbatchAllocator("python3")
 
 
 def given(name, *value, key=""):
@@ -56,7 +56,7 @@ def facts(
     *settings,
     text=SYSTEM_FILE,
     session="night",
-    engine=SALLOC,
+    engine=SBATCH,
 ):
     """The facts of the system in a checkout in this folder."""
     systems = folder / "suite" / "systems"

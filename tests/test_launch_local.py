@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -23,11 +22,10 @@ from pytest_dlperf.config.launch import Launch
 from pytest_dlperf.config.launch_keys import Devices
 from pytest_dlperf.launch import launchers, remote_node
 from pytest_dlperf.launch import run as run_module
-from pytest_dlperf.launch.gang import RunOrder
-from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.hosts import Host, Node
 from pytest_dlperf.launch.launchers import LocalLauncher
-from pytest_dlperf.launch.plan import Node, NodeCommand
-from pytest_dlperf.launch.record import Stop
+from pytest_dlperf.launch.plan import NodeCommand
+from pytest_dlperf.launch.record import RunOrder, Stop
 from pytest_dlperf.launch.remote_call import sent_modules, source_of
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.case import Case
@@ -194,14 +192,6 @@ sys.exit(5)
     assert_tree_was_ended(folder)
 
 
-def test_a_node_may_end_by_itself_after_another_has_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_module, "PEER_GRACE_S", LONG_S)
-    code = "import time; time.sleep(1); print('own words'); raise SystemExit(4)"
-    outcome = run(nodes(tmp_path, python(code), python("raise SystemExit(5)")))
-    assert outcome.exit_codes == (4, 5)
-    assert (tmp_path / "run_1.log").read_text() == "own words\n"
-
-
 def test_what_a_node_prints_after_another_has_failed_can_be_told_from_what_it_had_printed(
     tmp_path,
 ):
@@ -279,7 +269,7 @@ def test_the_supervisor_runs_on_an_old_python():
     known_to_3_6 = (
         "collections.abc contextlib ctypes enum errno fcntl functools glob hashlib "
         "json os pwd re resource select shutil signal socket stat struct subprocess sys threading "
-        "time types typing warnings"
+        "time types typing"
     )
     sent_along = {module.__name__ for module in modules}
     assert imported - sent_along == set(known_to_3_6.split())
@@ -330,23 +320,6 @@ def test_a_signal_ends_the_run_and_then_does_what_it_always_does(folder, number,
     assert record(folder)["nodes"][0]["exit_code"] == -signal.SIGKILL
 
 
-def test_a_launching_process_that_ignores_the_end_of_children_learns_of_it(tmp_path):
-    driver = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)" + DRIVER
-    agent = python(
-        "import signal; print(repr(signal.getsignal(signal.SIGCHLD))); raise SystemExit(3)"
-    )
-    done = subprocess.run(
-        python(driver, TESTS, str(tmp_path), "5", *agent),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    kept = record(tmp_path)
-    assert (kept["nodes"][0]["exit_code"], kept["error"]) == (3, None)
-    assert (tmp_path / "run_1.log").read_text() == "<Handlers.SIG_DFL: 0>\n"
-
-
 @pytest.mark.usefixtures("no_grace")
 def test_an_exception_in_the_middle_ends_the_run(folder):
     def fail(*_):
@@ -366,13 +339,6 @@ def test_an_exception_in_the_middle_ends_the_run(folder):
         thread.join()
         signal.signal(signal.SIGUSR1, previous)
     assert_tree_was_ended(folder)
-
-
-def test_signal_handlers_are_put_back(tmp_path):
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.getsignal(number) for number in numbers]
-    run(nodes(tmp_path, python("")))
-    assert [signal.getsignal(number) for number in numbers] == before
 
 
 def test_a_signal_that_was_ignored_from_the_start_ends_no_run(tmp_path):
@@ -457,20 +423,6 @@ def test_secrets_reach_the_node_and_not_the_record(tmp_path):
     assert kept["environment"] == {"GITHUB_PAT": "***"}
 
 
-def test_the_record_is_its_owner_s_alone_and_follows_no_link(tmp_path):
-    file = tmp_path / "run_1" / "command.json"
-    file.parent.mkdir()
-    (tmp_path / "other").write_text("precious", encoding="utf-8")
-    file.symlink_to(tmp_path / "other")
-    before = os.umask(0)
-    try:
-        run(nodes(tmp_path, python("")))
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(file.lstat().st_mode) == 0o600
-    assert (tmp_path / "other").read_text(encoding="utf-8") == "precious"
-
-
 def test_bytes_that_are_no_text_reach_a_node(tmp_path, monkeypatch):
     monkeypatch.setenv("ODD", os.fsdecode(b"\xff=\xc3\xa9"))
     code = "import os, sys; print(os.fsencode(sys.argv[1]), os.environb[b'ODD'])"
@@ -533,11 +485,6 @@ def test_when_a_later_node_cannot_be_started_the_earlier_are_ended(tmp_path):
     assert "node 1" in outcome.error
 
 
-def test_a_run_without_nodes_is_a_mistake():
-    with pytest.raises(ValueError, match="one node at least"):
-        run([])
-
-
 def test_a_run_whose_output_is_lost_has_failed_and_says_where(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
@@ -592,26 +539,6 @@ def test_a_program_ends_with_its_supervisor_even_if_nobody_is_left_to_look(folde
         os.kill(killed.pid, signal.SIGKILL)
         process.kill()
     wait_until(lambda: not is_running(trainer))
-
-
-def test_a_forked_child_of_ours_does_not_keep_a_run_alive(folder):
-    forking = (
-        "import os, threading, time\n"
-        "def fork():\n"
-        f"    while not os.path.exists({str(folder / 'agent.pid')!r}): time.sleep(0.02)\n"
-        "    child = os.fork()\n"
-        "    if not child: time.sleep(600); os._exit(0)\n"
-        f"    open({str(folder / 'part')!r}, 'w').write(str(child))\n"
-        f"    os.rename({str(folder / 'part')!r}, {str(folder / 'child.pid')!r})\n"
-        "threading.Thread(target=fork, daemon=True).start()\n"
-    )
-    program = python(NOTING, str(folder))
-    with subprocess.Popen(python(forking + DRIVER, TESTS, str(folder), "5", *program)) as process:
-        wait_until((folder / "child.pid").exists)
-        process.kill()
-    trainer = int((folder / "agent.pid").read_text())
-    wait_until(lambda: not is_running(trainer))
-    assert is_running(int((folder / "child.pid").read_text()))
 
 
 def test_two_hosts_that_are_one_machine_are_told_instead_of_waited_for(tmp_path):

@@ -36,7 +36,7 @@ def known(log):
     return arrivals.known
 
 
-@everywhere("ssh", "slurm", "salloc", "sbatch", "kubernetes")
+@everywhere("ssh", "slurm", "sbatch", "kubernetes")
 def test_a_run_is_judged_on_what_its_last_rank_prints_and_ended(suite, place):
     """It would go on for minutes, and its first node says nothing."""
     tiny = TinySystem(suite, log=LAST_RANK)
@@ -56,8 +56,8 @@ def test_a_run_is_judged_on_what_its_last_rank_prints_and_ended(suite, place):
     record = json.loads(file.read_text(encoding="utf-8"))
     launch = case["measurement"]["fingerprint"]["launch"]
     assert launch["launcher"] == place.launcher
-    held = {"salloc": "slurm", "sbatch": "slurm"}
-    assert record["launcher"] == held.get(place.launcher, place.launcher)
+    by = "slurm" if place.launcher == "sbatch" else place.launcher
+    assert record["launcher"] == by
     # Not of a port or folder of its own.
     assert launch["environment"] == {"TINY_HOST": "{address0}"}
     assert [node["host"] for node in record["nodes"]] == list(place.hosts)
@@ -69,7 +69,7 @@ def test_a_run_is_judged_on_what_its_last_rank_prints_and_ended(suite, place):
     assert known(log)
 
 
-@everywhere("ssh", "slurm", "salloc", "kubernetes")
+@everywhere("ssh", "slurm", "sbatch", "kubernetes")
 def test_a_trainer_s_own_end_is_told_with_what_its_log_ends_with(suite, place):
     tiny = TinySystem(suite)
     tiny.behave("0.01 second-node-dies-at-3")

@@ -21,8 +21,8 @@ from pytest_dlperf.config.launch_keys import (
 from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.config.template import FIELDS, case_fields
 from pytest_dlperf.files.yamlfile import dotted
-from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.plan import Node, endpoint, plan_run
+from pytest_dlperf.launch.hosts import Host, Node
+from pytest_dlperf.launch.plan import endpoint, plan_run
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 

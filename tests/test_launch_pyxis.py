@@ -1,4 +1,4 @@
-"""Steps of Slurm in containers of pyxis: its options, and what is looked at and ended outside.
+"""Steps of Slurm in containers of pyxis: its options, and what is looked at and ended.
 
 pyxis itself is in no package. A program named ``srun`` stands in for it: it takes the options away
 that pyxis would take, writes them down, has the environment of the image they name, and goes on as
@@ -88,8 +88,7 @@ def test_every_step_has_the_options_and_another_image_is_another_arm(suite, slur
     )
 
 
-def test_what_a_killed_supervisor_has_left_is_looked_for_outside_of_images(suite, slurm, calls):
-    """From one image, the kernel lets nobody see the environment of a process in another."""
+def test_what_a_killed_supervisor_has_left_is_looked_for_by_another_step(suite, slurm, calls):
     tiny = TinySystem(suite)
     trainer = tiny.folder / "train.py"
     trainer.write_text(
@@ -103,5 +102,5 @@ def test_what_a_killed_supervisor_has_left_is_looked_for_outside_of_images(suite
     found = on_slurm(suite, slurm).measure(ONE_NODE)
 
     assert found.runs[0].status is RunStatus.FAILED
-    assert calls.read_text().splitlines()[-1] == "look"
+    assert calls.read_text().splitlines()[-1].startswith("look ")
     assert slurm.processes() == []

@@ -51,12 +51,6 @@ def test_runs_are_launched_until_the_rule_has_enough(suite):
     assert numbers_of(shown) == [f"run {run} of at most 9" for run in (1, 2, 3)]
 
 
-def test_no_more_are_launched_than_the_rule_takes_at_most(suite):
-    tiny = TinySystem(suite)
-    measurement = measurer(suite, repeats=lambda _: EnoughFrom(99, at_most=2)).measure(CASE)
-    assert len(tiny.starts()) == len(measurement.runs) == 2
-
-
 def test_a_fixed_number_is_told_as_one(suite):
     TinySystem(suite)
     shown = []
@@ -69,11 +63,6 @@ def test_a_broken_run_ends_a_case_whatever_the_rule_says(suite):
     tiny.behave("0.01 die-at-3")
     measurement = measurer(suite, repeats=lambda _: EnoughFrom(3)).measure(CASE)
     assert [run.status for run in measurement.runs] == [RunStatus.FAILED]
-
-
-@pytest.mark.parametrize("number", [1, 5])
-def test_a_number_of_runs_is_never_fewer(number):
-    assert not FixedRepeats(number).may_be_fewer
 
 
 # ---------------------------------------------------------------------------- from logs
@@ -141,24 +130,18 @@ def test_a_failed_run_is_run_again_and_the_attempt_is_kept_and_shown(suite):
     result.stdout.fnmatch_lines([f"{CASES[0]}, run 1: failed; it is run again (1 of 2)"])
 
 
-def test_retries_come_to_an_end(suite, workers):
+def test_retries_come_to_an_end(suite):
     tiny = TinySystem(suite, launch=["retries: 2"])
     tiny.behave("0.01 die-at-6")
-
-    result, results = suite.judge(*ONE, *workers, cluster="local")
-
+    [run] = measurer(suite, repeats=lambda _: FixedRepeats(1)).measure(CASE).runs
     assert tiny.starts() == ["1n1g 0 1"] * 3
-    assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "failed"
-    [run] = results["cases"][0]["measurement"]["runs"]
-    assert run["status"] == "failed"
-    assert [attempt["status"] for attempt in run["failed_attempts"]] == ["failed"] * 2
-    result.stdout.fnmatch_lines(["    run 1, attempt 1: failed*", "    run 1, attempt 2: failed*"])
+    assert [each.status for each in (run, *run.failed_attempts)] == [RunStatus.FAILED] * 3
 
 
 @pytest.mark.parametrize(
     ("behaviour", "verdict"),
-    [("0.5", "regressed"), ("0.01 stop-at-6", "invalid"), ("-0.01", "invalid")],
-    ids=["slow", "ends early", "breaks its contract"],
+    [("0.5", "regressed"), ("0.01 stop-at-6", "invalid")],
+    ids=["slow", "ends early"],
 )
 def test_neither_a_slow_nor_an_invalid_run_is_run_again(suite, behaviour, verdict):
     tiny = TinySystem(suite, launch=["retries: 2"])
@@ -176,8 +159,7 @@ def test_a_hung_run_is_run_again(suite):
     tiny = TinySystem(suite, launch=["retries: 1", "step_limit_s: 3"])
     tiny.behave("0.01 hang-at-6")
 
-    _, results = suite.judge(*ONE, cluster="local")
+    [run] = measurer(suite, repeats=lambda _: FixedRepeats(1)).measure(CASE).runs
 
     assert tiny.starts() == ["1n1g 0 1"] * 2
-    [run] = results["cases"][0]["measurement"]["runs"]
-    assert [run["status"], *(each["status"] for each in run["failed_attempts"])] == ["hung"] * 2
+    assert [each.status for each in (run, *run.failed_attempts)] == [RunStatus.HUNG] * 2

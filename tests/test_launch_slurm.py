@@ -48,7 +48,7 @@ def holding(suite, slurm, monkeypatch):
     del suite  # it clears the environment, so it comes first
     for name, value in slurm.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("DLPERF_LAUNCHER", "salloc")
+    monkeypatch.setenv("DLPERF_LAUNCHER", "sbatch")
     return slurm
 
 
@@ -75,7 +75,7 @@ def test_what_a_job_waits_for_is_told_and_has_a_limit_of_its_own(suite, holding)
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ("job=--partition=nowhere", "*salloc: error: *nvalid partition *"),
+        ("job=--partition=nowhere", "*sbatch: error: *nvalid partition *"),
         ("job=--time=1-0", "*Slurm job * would never begin: the partition gives no job so much *"),
         ("srun=--bogus", "*srun: unrecognized option '--bogus'*"),
     ],
@@ -98,7 +98,7 @@ def test_what_slurm_refuses_is_told(option, told, suite, holding, request):
 
 
 def test_a_dry_run_shows_the_command(suite, monkeypatch):
-    monkeypatch.setenv("DLPERF_LAUNCHER", "salloc")
+    monkeypatch.setenv("DLPERF_LAUNCHER", "sbatch")
     TinySystem(suite, devices="gpu")
 
     result = suite.run(
@@ -109,7 +109,7 @@ def test_a_dry_run_shows_the_command(suite, monkeypatch):
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
-            "  node 1 on host 1 of salloc: *train.py 2 1 1 *",
-            "  | salloc *--exclusive*--gpus-per-node=1*--time=*--account=bench *--nodes=2 *",
+            "  node 1 on host 1 of sbatch: *train.py 2 1 1 *",
+            "  | sbatch *--exclusive*--gpus-per-node=1*--time=*--account=bench *--nodes=2 *",
         ]
     )

@@ -212,7 +212,7 @@ def test_a_launcher_that_is_named_is_taken():
     ("launcher", "more", "told"),
     [
         ("shh", (), r"--dlperf-launcher: .*'shh'.* local, ssh, slurm; did you mean 'ssh'\?"),
-        ("slurm", (), "slurm .* salloc"),
+        ("slurm", (), "slurm .* sbatch"),
         ("ssh", (), "ssh needs hosts.*DLPERF_HOSTS"),
         ("pods", (Pods(),), "pods needs hosts"),
         (None, (Pods(), Pods()), "'pods' is already registered"),

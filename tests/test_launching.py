@@ -53,7 +53,6 @@ def test_logs_lie_in_the_benchmark_s_tree_and_can_be_judged_again(suite):
         ["2", "1", "0", "10", "3"],
         ["2", "1", "1", "10", "3"],
     ]
-    assert [node["exit_code"] for node in nodes] == [0, 0]
     _, read = suite.judge("-k", "tiny", "--dlperf-logs", f"{SYSTEM}={runs}", cluster="local")
     by_id = {case["id"]: case for case in read["cases"]}
     for case in launched["cases"]:
@@ -62,17 +61,6 @@ def test_logs_lie_in_the_benchmark_s_tree_and_can_be_judged_again(suite):
         del found["first_step_time"], expected["first_step_time"]
         assert found == expected
     assert read["ignored_logs"] == []
-
-
-def test_a_trainer_that_stops_early_without_an_error_is_invalid(suite):
-    tiny = TinySystem(suite)
-    trainer = tiny.folder / "train.py"
-    trainer.write_text(trainer.read_text(encoding="utf-8").replace("exit(7)", "exit(0)"))
-    tiny.behave("0.01 die-at-6")
-
-    _, results = suite.judge("-k", "throughput and tiny and 1n1g", cluster="local")
-
-    assert results["cases"][0]["metrics"]["throughput"]["verdict"] == "invalid"
 
 
 def test_what_is_not_installed_skips_and_says_how_to_get_it(suite):
@@ -141,19 +129,3 @@ def test_a_killed_worker_does_not_mix_two_runs(suite):
     assert finished
     for case in finished:
         assert [run["status"] for run in case["measurement"]["runs"]] == ["ok"] * 3
-
-
-def test_a_node_that_trains_on_alone_has_not_been_measured(suite):
-    """Node 1 dies at once; node 0 does not wait for it and ends well."""
-    tiny = TinySystem(suite)
-    tiny.behave("0.01 second-node-dies")
-
-    result, results = suite.judge(
-        "-k", "throughput and tiny and 2n1g", "--dlperf-create-baselines", cluster="local"
-    )
-
-    assert result.ret == 1
-    [run] = results["cases"][0]["measurement"]["runs"]
-    assert (run["status"], run["metrics"]) == ("failed", {})
-    assert "exit code 3 on node 1" in run["reason"]
-    assert not (suite.path / "baselines" / "local").exists()

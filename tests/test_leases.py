@@ -183,15 +183,6 @@ def test_a_shared_host_gives_the_lowest_devices_that_are_free(folder, host):
             ]
 
 
-def test_a_shared_host_that_is_full_is_waited_for(party):
-    first = party("a:4", 1, 3, exclusive=False)
-    assert first.says("got") == "a=0,1,2"
-    second = party("a:4", 1, 2, exclusive=False)
-    assert f"a held by process {first.process.pid} " in second.says("waits")
-    first.release()
-    assert second.says("got") == "a=0,1"
-
-
 @pytest.mark.parametrize("exclusive", [True, False])
 def test_who_wants_a_host_alone_and_who_shares_it_wait_for_each_other(party, exclusive):
     first = party("a:4", exclusive=exclusive)
@@ -273,30 +264,6 @@ def test_a_killed_waiter_lets_others_pass(folder, party):
     assert all_free(folder, "a,b")
 
 
-def test_a_lease_ends_when_its_block_raises(folder):
-    with (
-        pytest.raises(KeyboardInterrupt),
-        HostPool(folder).leased(hosts_of("a"), nodes=1, devices=1),
-    ):
-        raise KeyboardInterrupt
-    assert all_free(folder, "a")
-
-
-def test_who_gives_up_waiting_leaves_the_line(folder, party):
-    holder = party("a")
-    holder.says("got")
-
-    def give_up(_):
-        raise TimeoutError
-
-    with (
-        pytest.raises(TimeoutError),
-        HostPool(folder).leased(hosts_of("a,b"), nodes=2, devices=1, on_wait=give_up),
-    ):
-        pass
-    party("b").says("got")
-
-
 def test_who_has_waited_long_enough_is_told_who_holds_the_hosts(folder, party):
     holder = party("a")
     holder.says("got")
@@ -315,20 +282,6 @@ def test_who_has_waited_long_enough_is_told_who_holds_the_hosts(folder, party):
     behind.says("waits")
     holder.release()
     behind.says("got")
-
-
-def test_a_lock_whose_holder_is_not_legible_holds_all_the_same(folder, party):
-    content = bytes(range(256))
-    holder = party("a")
-    holder.says("got")
-    (folder / "a.lock").write_bytes(content)
-    waiting = party("a,b", 2)
-    assert "a held by " in waiting.says("waits")
-    (folder / "turn").write_bytes(content)
-    behind = party("a")
-    assert behind.says("waits").partition(": ")[2].strip()
-    holder.release()
-    waiting.says("got")
 
 
 def crowd(folder, log, names, times, *how):

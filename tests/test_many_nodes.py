@@ -8,10 +8,10 @@ from launches import nodes_with
 from pytest_dlperf.config.launch import Launch
 from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.launch import gang
-from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.plan import plan_run
+from pytest_dlperf.launch.record import RunOrder
 from pytest_dlperf.launch.remote_call import allow_connections, sent_program, source_of
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.case import Case

@@ -15,7 +15,7 @@ from trainers import TinySystem
 
 from pytest_dlperf.launch.fleet import THIS_MACHINE
 from pytest_dlperf.launch.leases import HostPool
-from pytest_dlperf.node.locks import acquire_socket_lock, holder_of
+from pytest_dlperf.node.host import acquire_socket_lock, holder_of
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def test_our_own_is_known_by_process_and_user_however_often_it_is_asked(name):
 @needs_root
 def test_a_holder_out_of_sight_is_said_to_be(name):
     """As of a container, or of the machine that it runs on."""
-    code = f"from pytest_dlperf.node.locks import holder_of; print(holder_of({name!r}))"
+    code = f"from pytest_dlperf.node.host import holder_of; print(holder_of({name!r}))"
     aside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code]
     with acquire_socket_lock(name):
         done = subprocess.run(aside, capture_output=True, text=True, check=True)

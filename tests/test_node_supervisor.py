@@ -141,7 +141,7 @@ def test_what_is_left_is_ended_by_the_next_run_and_told(tmp_path, hidden, number
         first.process.send_signal(number)
         assert is_running(process)
         with supervised(tmp_path, lock=lock) as second:
-            assert process in second.wait_for("earlier")
+            assert f" {process} of an earlier run" in second.wait_for("note")
             assert second.wait_for("prepared")
             assert not is_running(process)
             assert first.process.wait(LONG_S) == -signal.SIGKILL
@@ -160,7 +160,7 @@ def test_a_run_that_lives_in_other_namespaces_is_left_alone(tmp_path, first, sec
         start(living, "sleep", "600")
         with supervised(tmp_path, prefix=second) as other:
             assert other.wait_for("prepared")
-            assert not other.said("earlier")
+            assert not other.said("note")
             other.finish()
         living.reports.clear()
         assert living.wait_for("alive")
@@ -188,7 +188,8 @@ def test_what_is_left_is_ended_by_a_sweep_that_nobody_waits_for(tmp_path, hidden
             command,
             input=sent + json.dumps(order).encode() + b"\n",
             capture_output=True,
-            check=True,
+            check=False,
+            start_new_session=True,
             timeout=LONG_S,
         )
         assert b'{"final": {"left": []}}' in done.stdout, (done.stdout, done.stderr)
@@ -266,7 +267,7 @@ def test_what_cannot_be_ended_is_told_by_number_and_keeps_the_host_from_the_next
         run.finish()
         assert run.said("final")[-1] == {"left": [process]}
         with supervised(tmp_path, kill_limit_s=0.5) as refused:
-            problem = refused.wait_for("cannot_prepare")
+            problem = refused.wait_for("cannot")
             assert f"process {process} could not be ended" in problem
             refused.finish()
         (freezer / "freezer.state").write_text("THAWED")

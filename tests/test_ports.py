@@ -7,9 +7,9 @@ from launches import THIS_MACHINE, nodes_with
 
 from pytest_dlperf.config.launch import Launch
 from pytest_dlperf.config.settings import LaunchVariables
-from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import first_port, plan_run, run_dir
+from pytest_dlperf.launch.record import RunOrder
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window

@@ -10,9 +10,9 @@ from launches import nodes_with
 
 from pytest_dlperf.formats.expressions import Expression
 from pytest_dlperf.formats.log_format import LogFormat, Ranks, custom_format
-from pytest_dlperf.launch.gang import RunOrder
 from pytest_dlperf.launch.launchers import LocalLauncher
 from pytest_dlperf.launch.plan import NodeCommand
+from pytest_dlperf.launch.record import RunOrder
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.launch.watch import RunWatch
 from pytest_dlperf.logs.reading import LogReading
@@ -75,7 +75,10 @@ def order_of(log):
         log=log,
     )
     return RunOrder(
-        nodes=nodes_with(log), plan=lambda _: [command], time_limit_s=LONG_S, watch=watch_of(log)
+        nodes=nodes_with(log),
+        plan=lambda _: [command],
+        time_limit_s=LONG_S,
+        look=watch_of(log).look,
     )
 
 

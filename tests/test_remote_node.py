@@ -65,9 +65,8 @@ def reported(tmp_path):
         ([], NodeState.CONNECTING),
         ([{"ready": "3.6"}], NodeState.READY),
         ([{"ready": "3.6"}, {"busy": "somebody"}], NodeState.BUSY),
-        ([{"ready": "3.6"}, {"cannot_prepare": "why"}], NodeState.UNUSABLE),
         ([{"ready": "3.6"}, PREPARED], NodeState.PREPARED),
-        ([{"ready": "3.6"}, PREPARED, {"cannot_start": ""}], NodeState.NOT_STARTED),
+        ([{"ready": "3.6"}, PREPARED, {"cannot": "why"}], NodeState.UNUSABLE),
         ([{"ready": "3.6"}, PREPARED, {"started": 7}], NodeState.RUNNING),
         ([{"ready": "3.6"}, PREPARED, {"started": 7}, {"ended": 0}], NodeState.EXITED),
         ([{"ready": "3.6"}, PREPARED, {"final": {}}], NodeState.CLEANED_UP),
@@ -126,8 +125,8 @@ def test_what_of_an_earlier_run_was_found_is_told_and_what_failed_at_the_end(
     reported,
 ):
     ready = {"ready": "3.6"}
-    found = reported(ready, {"earlier": [7, 8]}, PREPARED, {"started": 7}, {"final": {}})
-    assert "processes 7, 8 of an earlier run" in found.notes[0]
+    found = reported(ready, {"note": "ended process 7"}, PREPARED, {"started": 7}, {"final": {}})
+    assert found.notes == ["ended process 7"]
     failed = reported(ready, PREPARED, {"at_end": "docker rm x: exit status 1"}, {"final": {}})
     assert failed.notes == []
     assert "docker rm x: exit status 1" in failed.close()[0]

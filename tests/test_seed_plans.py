@@ -12,8 +12,8 @@ from pytest_dlperf.config.settings import parse_setting, resolve
 from pytest_dlperf.config.systems import load_systems
 from pytest_dlperf.files.masking import hide_variables, hide_words
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.plan import Node, plan_run
+from pytest_dlperf.launch.hosts import Host, Node
+from pytest_dlperf.launch.plan import plan_run
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case, Topology
 from pytest_dlperf.model.errors import CannotMeasureError
 

@@ -17,11 +17,10 @@ from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.writing import make_folder, write_whole
 from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.launch.gang import RunOrder
-from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.hosts import Host, Node
 from pytest_dlperf.launch.launchers import ADDRESS, LocalLauncher
-from pytest_dlperf.launch.plan import Node, NodeCommand
-from pytest_dlperf.launch.record import FirstStep, Stop, Stopped
+from pytest_dlperf.launch.plan import NodeCommand
+from pytest_dlperf.launch.record import RunOrder, Stop, Stopped
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.launch.step_lines import TRAINER, step_files
 from pytest_dlperf.logs.arrivals import arrivals_of
@@ -123,8 +122,6 @@ def measure(head: HeadOfLog, found: Identification, wanted: Case | None) -> Run 
 class _Trial:
     """Ends a run once its log shows enough steps."""
 
-    first_step = FirstStep()
-
     def __init__(self, log: Path) -> None:
         self._log = log
         self._started = time.monotonic()
@@ -137,9 +134,6 @@ class _Trial:
         self._look_at = now + _LOOK_S
         enough = _ENOUGH_STEPS if now - self._started <= _SLOW_AFTER_S else _ENOUGH_SLOW_STEPS
         return Stopped(Stop.COMPLETE) if found.steps.total >= enough else None
-
-    def restart(self) -> None:
-        pass
 
 
 def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> TrialRun:
@@ -173,7 +167,9 @@ def run_once(command: OwnCommand, *, steps: str | None, limit_s: float) -> Trial
     )
     nodes = (Node(host=host, device_ids=(), log=log),)
     started = time.monotonic()
-    order = RunOrder(nodes=nodes, plan=lambda _: [planned], time_limit_s=limit_s, watch=_Trial(log))
+    order = RunOrder(
+        nodes=nodes, plan=lambda _: [planned], time_limit_s=limit_s, look=_Trial(log).look
+    )
     outcome = run_on_hosts(LocalLauncher(), order)
     has_ended = outcome.stopped.stop is Stop.EXITED
     code = outcome.exit_codes[0] if has_ended else None

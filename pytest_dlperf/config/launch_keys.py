@@ -116,7 +116,7 @@ class SlurmKeys(Part, frozen=True, kw_only=True):
     srun: Arguments | None = None
     """Options of the srun that starts a node's step."""
     job: Arguments | None = None
-    """Options of the salloc or sbatch that holds nodes for a case."""
+    """Options of the sbatch that holds nodes for a case."""
 
 
 class Runtime(StrEnum):

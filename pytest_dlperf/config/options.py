@@ -164,7 +164,7 @@ class Settings(NamedTuple):
     launcher: str | None = option(
         "launcher NAME",
         "how hosts are reached: `local`, `ssh`, `slurm` or a plugin's; by default slurm inside an "
-        "allocation, ssh with hosts, else local. `salloc`, `sbatch` and `kubernetes` hold hosts "
+        "allocation, ssh with hosts, else local. `sbatch` and `kubernetes` hold hosts "
         "for each case",
     )
     wait_limit_s: float | None = option(

@@ -10,14 +10,13 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar, final
+from typing import IO, Any, Final, TypeVar, cast, final
 
 from msgspec import Struct
 
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Engine, Launcher, NoAnswerError, output_of
 from pytest_dlperf.launch.leases import wait_timeout_error
-from pytest_dlperf.launch.remote_call import leave_to_no_fork
 from pytest_dlperf.model.errors import BrokenError
 
 T = TypeVar("T")
@@ -26,6 +25,7 @@ _FIRST_SAID_S: Final = 3.0
 _SAID_AGAIN_S: Final = 30.0
 _POLL_S: Final = 0.1
 _LONGEST_POLL_S: Final = 5.0
+_EXIT_LIMIT_S: Final = 0.2
 
 # Until then the runs on the hosts end by themselves: a queue would kill them before they have
 # removed their files. What was under way when pytest ended may take effect a moment later.
@@ -123,33 +123,33 @@ class Holder:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        leave_to_no_fork(self._process)
 
-    def submit(self, command: Sequence[str], stdin: str = "") -> None:
+    def submit(self, command: Sequence[str], stdin: str = "") -> str:
         """Run the command that asks for hosts; where it is refused, nothing is to be given back."""
         try:
-            output_of(command, stdin=stdin)
-        except BrokenError as error:
-            self._close(is_needed=isinstance(error, NoAnswerError))
+            return output_of(command, stdin=stdin)
+        except NoAnswerError:
+            self._leave()
+            raise
+        except BrokenError:
+            self._process.kill()
+            self._leave()
             raise
 
     def give_back(self) -> None:
         """Give the hosts back now; what the queue does not take, the process goes on to try."""
-        is_needed = True
         try:
             output_of(self._command)
-            is_needed = False
-        finally:
-            self._close(is_needed=is_needed)
-
-    def _close(self, *, is_needed: bool) -> None:
-        if not is_needed:
             self._process.kill()
-            self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        if self._process.poll() is None:
-            self._process.returncode = 0  # it lives on, and Python shall not warn of that
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        cast("IO[bytes]", self._process.stdin).close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_EXIT_LIMIT_S)
+        # It may live on, and Python shall not warn of that.
+        self._process.returncode = self._process.returncode or 0
 
 
 def wait_for_hosts(

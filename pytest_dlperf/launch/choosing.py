@@ -14,7 +14,6 @@ from pytest_dlperf.config.options import Settings
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.launch.allocations import Allocator
 from pytest_dlperf.launch.fleet import Fleet
-from pytest_dlperf.launch.held_hosts import HeldHosts
 from pytest_dlperf.launch.hosts import Host, parse_hosts, slurm_hosts
 from pytest_dlperf.launch.launchers import DEFAULT_PYTHON, Launcher, is_this_machine
 from pytest_dlperf.launch.leases import HostPool
@@ -34,20 +33,17 @@ def fleet_of(
 ) -> Fleet:
     """Put the nodes of a session and the way to them together."""
     engine, hosts = engine_and_hosts(settings, engines)
-    is_queue = isinstance(engine, Allocator)
-    wait_limit_s = settings.wait_limit_s or (_DAY_S if hosts or is_queue else _HOUR_S)
-    devices, held = cluster.devices_per_node, None
-    if isinstance(engine, Allocator):
-        held = HeldHosts(engine, devices_per_node=devices, wait_limit_s=wait_limit_s, say=say)
+    queue, devices = (engine if isinstance(engine, Allocator) else None), cluster.devices_per_node
     return Fleet(
         engine.launcher if isinstance(engine, Allocator) else engine,
         [host if host.devices is not None else replace(host, devices=devices) for host in hosts],
-        held=held,
+        allocator=queue,
+        devices_per_node=devices,
         pool=HostPool(session=str(shared_folder or "")),
         exclusive=not cluster.share_hosts,
         # The project's own tests have locks of their own, so that they do not wait for each other.
         lock=os.environ.get("DLPERF_LOCK", ""),
-        wait_limit_s=wait_limit_s,
+        wait_limit_s=settings.wait_limit_s or (_DAY_S if hosts or queue else _HOUR_S),
         shared_folder=shared_folder,
         say=say,
     )
@@ -56,11 +52,11 @@ def fleet_of(
 def built_in_allocators(cluster: Cluster) -> list[Allocator]:
     """Make the queues that come with the package."""
     from pytest_dlperf.launch.kubernetes import KubernetesAllocator
-    from pytest_dlperf.launch.slurm_jobs import SallocAllocator, SbatchAllocator
+    from pytest_dlperf.launch.slurm_jobs import SbatchAllocator
 
     python = cluster.python or DEFAULT_PYTHON
     of_kubernetes = KubernetesAllocator(cluster.kubernetes, cluster.directory, python)
-    return [SallocAllocator(python), SbatchAllocator(python), of_kubernetes]
+    return [SbatchAllocator(python), of_kubernetes]
 
 
 def engine_and_hosts(
@@ -71,16 +67,14 @@ def engine_and_hosts(
     """Choose a launcher or a queue, and read the hosts; none stand for this machine alone."""
     by_name: dict[str, Launcher | Allocator] = {}
     for engine in engines:
-        if engine.name in by_name:
+        if by_name.setdefault(engine.name, engine) is not engine:
             raise UsageError(f"a plugin's launcher: {engine.name!r} is already registered")
-        by_name[engine.name] = engine
     check_launcher(settings, list(by_name))
     given = settings.hosts
     hosts = parse_hosts(given.text, place=given.place, folder=given.folder) if given else ()
-    if settings.launcher is not None:
-        chosen = by_name[settings.launcher]
-    else:
-        chosen = _usual(settings, by_name.values(), hosts)
+    is_here = not hosts or (len(hosts) == 1 and is_this_machine(hosts[0]))
+    usual = "slurm" if settings.in_allocation else "local" if is_here else "ssh"
+    chosen = by_name[settings.launcher or usual]
     if isinstance(chosen, Allocator):
         if given:
             raise UsageError(
@@ -93,7 +87,7 @@ def engine_and_hosts(
     if chosen.needs_allocation and not settings.in_allocation:
         raise UsageError(
             f"the launcher {chosen.name} works inside an allocation; outside of any, "
-            "--dlperf-launcher salloc has one held for each case"
+            "--dlperf-launcher sbatch has one held for each case"
         )
     if chosen.remote and not hosts:
         raise UsageError(
@@ -110,21 +104,3 @@ def check_launcher(settings: Settings, known: Sequence[str]) -> None:
             f"{settings.places['launcher']}: unknown launcher {name!r}; there are "
             f"{', '.join(known)}{nearest(name, known)}"
         )
-
-
-def _usual(
-    settings: Settings, engines: Iterable[Launcher | Allocator], hosts: Sequence[Host]
-) -> Launcher:
-    """Choose without a name: those that come with the package stand first, one of each kind."""
-    is_here = not hosts or (len(hosts) == 1 and is_this_machine(hosts[0]))
-    for launcher in engines:
-        if isinstance(launcher, Launcher):
-            if settings.in_allocation:
-                fits = launcher.needs_allocation
-            elif is_here:
-                fits = launcher.on_this_machine
-            else:
-                fits = launcher.remote and not launcher.needs_allocation
-            if fits:
-                return launcher
-    raise UsageError("none of the launchers works here; name one with --dlperf-launcher")

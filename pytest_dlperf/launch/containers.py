@@ -14,7 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_dlperf.config.launch_keys import Container, Runtime
-from pytest_dlperf.launch.plan import Node, NodeCommand
+from pytest_dlperf.launch.hosts import Node
+from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.keys import words
 from pytest_dlperf.node import processes
@@ -24,11 +25,11 @@ PYTHON: Final = "python3"
 """The trainer's Python in an image, by default."""
 _HANDED_ON: Final = (processes.MARKER, "PYTHONUNBUFFERED")
 """What the supervisor adds to a trainer's environment."""
-_IN_FOLDER: Final = 'cd -- "$1" && shift && exec "$@"'
-_WITH_PATH: Final = 'export PYTHONPATH="$1${PYTHONPATH:+:$PYTHONPATH}"; shift; exec "$@"'
-"""What a shell in the image does before the trainer's command, with a first argument of its own."""
-
-
+ENTER: Final = (
+    'cd -- "$1" || exit; [ -z "$2" ] || export PYTHONPATH="$2${PYTHONPATH:+:$PYTHONPATH}"; '
+    'shift 2; exec "$@"'
+)
+"""What a shell in the image does before the trainer's command: folder and paths come first."""
 _DIGEST: Final = ("image", "inspect", "--format={{.Id}}")
 _Mount = tuple[str, str, bool]
 """A file or folder of a node, where the container has it, and whether only to read."""
@@ -40,8 +41,6 @@ class _Engine(Struct, frozen=True, kw_only=True):
     run: tuple[str, ...]
     defaults: tuple[str, ...] = ()
     """Options that those of the user replace."""
-    folder: str | None = None
-    """The working directory; without the option, a shell goes there."""
     name: str | None = None
     """Where the runtime has a service that keeps images, and its containers outlive the command."""
     variable: str | None = None
@@ -69,7 +68,6 @@ _DOCKER: Final = _Engine(
         # A user whom the image does not know has no home, and no name.
         "--env=HOME=/tmp",
     ),
-    folder="--workdir={}",
     name="--name={}",
     variable="--env={}",
     mount="--volume={}:{}{}",
@@ -85,7 +83,6 @@ _APPTAINER: Final = _Engine(
     run=("apptainer", "exec"),
     # Packages in the home would be taken for those of the image.
     defaults=("--no-home",),
-    folder="--pwd={}",
     prefix="APPTAINERENV_",
     mount="--bind={}:{}{}",
     devices={"nvidia": ("--nv",), "amd": ("--rocm",)},
@@ -190,14 +187,13 @@ def contained(  # noqa: PLR0913 - what of a node's files the container sees, by 
     """
     engine = engine_of(container)
     arguments: Sequence[str] = command.arguments
-    if command.python_path:
-        arguments = ["sh", "-c", _WITH_PATH, "sh", ":".join(command.python_path), *arguments]
     folder, log_file = command.working_directory, command.log_file
     if folder is not None:
         folder = str(Path.cwd() / folder)
         unless_said = (*unless_said, folder)
-        if engine.folder is None:
-            arguments = ["sh", "-c", _IN_FOLDER, "sh", folder, *arguments]
+    if folder or command.python_path:
+        entered = (folder or ".", ":".join(command.python_path))
+        arguments = ["sh", "-c", ENTER, "sh", *entered, *arguments]
     if log_file is not None and not log_file.startswith("/"):
         if folder is None:
             raise UsageError(
@@ -213,7 +209,6 @@ def contained(  # noqa: PLR0913 - what of a node's files the container sees, by 
         kind=node.accelerators.kind or kind,
         device_names=node.accelerators.names(node.device_ids),
         environment=(*_HANDED_ON, *command.environment),
-        folder=folder,
     )
     environment = command.environment
     if engine.prefix is not None:
@@ -240,15 +235,11 @@ def _start(  # noqa: PLR0913 - what a container has, by name
     kind: str | None,
     device_names: Sequence[str],
     environment: Sequence[str] = (),
-    folder: str | None = None,
 ) -> list[str]:
     """Give what starts a container, in front of the image and the command in it."""
     engine, own = engine_of(container), words(container.options)
-    defaults = list(engine.defaults)
-    if engine.folder and folder:
-        defaults.append(engine.folder.format(folder))
     said = {option.partition("=")[0] for option in own}
-    options = [*(it for it in defaults if it.partition("=")[0] not in said), *own]
+    options = [*(it for it in engine.defaults if it.partition("=")[0] not in said), *own]
     if engine.name:
         options.append(engine.name.format(name))  # behind the user's: by it the container is ended
     for device in _devices(container, kind):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
@@ -14,22 +15,19 @@ from msgspec.structs import replace
 from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.files.checkouts import described
 from pytest_dlperf.files.locks import shared_once
-from pytest_dlperf.launch.allocations import Allocation
-from pytest_dlperf.launch.gang import RunOrder
-from pytest_dlperf.launch.held_hosts import HeldHosts
-from pytest_dlperf.launch.hosts import Host, describe_hosts
+from pytest_dlperf.launch.allocations import Allocation, Allocator, HostRequest
+from pytest_dlperf.launch.hosts import Host, Node, describe_hosts
 from pytest_dlperf.launch.launchers import ADDRESS, Engine, Launcher, lock_scope
-from pytest_dlperf.launch.leases import HostPool, Lease
-from pytest_dlperf.launch.plan import Node, example_nodes, node_log
+from pytest_dlperf.launch.leases import HostPool
+from pytest_dlperf.launch.plan import example_nodes, node_log
 from pytest_dlperf.launch.preflight import HostReport, Requirements, fingerprint_of, look_at_hosts
-from pytest_dlperf.launch.record import LaunchOutcome
+from pytest_dlperf.launch.record import LaunchOutcome, RunOrder
 from pytest_dlperf.launch.run import run_on_hosts
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.commits import Checkout
 from pytest_dlperf.model.errors import (
     BrokenError,
     CannotMeasureError,
-    DlperfError,
     UnfitHostsError,
 )
 from pytest_dlperf.model.measurement import Fingerprint
@@ -49,16 +47,18 @@ class HostFault(Struct, frozen=True):
 class Fleet:
     """The hosts of a session: those ``declared``, or this machine alone.
 
-    A queue (``held``) gives other hosts for each case, and their launcher. The processes of a
-    session share in ``shared_folder`` what they find out about hosts. Unless ``exclusive``, several
-    runs may share a host, each with devices of its own. ``lock`` begins the names of the locks that
-    a run holds on its hosts. A run waits ``wait_limit_s`` seconds for hosts at most.
+    A queue, the ``allocator``, gives other hosts for each case, and their launcher; each of them
+    has ``devices_per_node``, if that is known. The processes of a session share in
+    ``shared_folder`` what they find out about hosts. Unless ``exclusive``, several runs may share a
+    host, each with devices of its own. ``lock`` begins the names of the locks that a run holds on
+    its hosts. A run waits ``wait_limit_s`` seconds for hosts at most.
     """
 
     launcher: Launcher
     declared: Sequence[Host]
     _: KW_ONLY
-    held: HeldHosts | None = None
+    allocator: Allocator | None = None
+    devices_per_node: int | None = None
     pool: HostPool
     exclusive: bool
     lock: str
@@ -68,17 +68,20 @@ class Fleet:
     _resolved: tuple[Host, ...] | None = field(default=None, init=False)
     _reports: dict[str, dict[str, HostReport]] = field(default_factory=dict, init=False)
     _faults: set[HostFault] = field(default_factory=set, init=False)
+    _held: tuple[HostRequest, Allocation] | None = field(default=None, init=False)
+    """What was asked of the queue, and what it has given."""
+    _held_until: float = field(default=0.0, init=False)
 
     @property
     def is_this_machine(self) -> bool:
         """Whether no hosts were named, so that all nodes are this machine."""
-        return not self.declared and self.held is None
+        return not self.declared and self.allocator is None
 
     @property
     def description(self) -> str:
         """What launches, and where, for people."""
-        if self.held is not None:
-            return f"on hosts that {self.held.allocator.name} gives for each case"
+        if self.allocator is not None:
+            return f"on hosts that {self.allocator.name} gives for each case"
         if self.is_this_machine:
             return "on this machine"
         note = ", all of them this machine" if self.launcher.on_this_machine else ""
@@ -92,19 +95,24 @@ class Fleet:
     @property
     def engine(self) -> Engine:
         """What starts the runs."""
-        return self.launcher if self.held is None else self.held.allocator
+        return self.launcher if self.allocator is None else self.allocator
 
     def check_size(self, case: Case, *, accelerators: bool) -> None:
         """Raise ``CannotMeasureError`` unless enough is declared for a case; ask no host."""
-        if self.held is not None:
-            self.held.check_size(case, accelerators=accelerators)
-            return
-        if self.is_this_machine:
+        if self.allocator is not None:
+            devices, there = case.topology.devices_per_node, self.devices_per_node
+            if accelerators and there is not None and devices > there:
+                raise CannotMeasureError(
+                    f"{case.id} needs nodes of {devices} devices; a node of this cluster has "
+                    f"{there} (devices_per_node in cluster.yaml)"
+                )
+        elif self.is_this_machine:
             if accelerators and case.topology.nodes > 1:
                 raise self._not_enough(case, [THIS_MACHINE], accelerators=accelerators)
-            return
-        if len(_large_enough(self.declared, case)) < case.topology.nodes:
+        elif len(_large_enough(self.declared, case)) < case.topology.nodes:
             raise self._not_enough(case, self.declared, accelerators=accelerators)
+
+    # ------------------------------------------------------------------ hosts for a case
 
     @contextmanager
     def leased(
@@ -113,8 +121,8 @@ class Fleet:
         *needed: Requirements,
         limit_s: float,
         only: Sequence[str] | None = None,
-    ) -> Iterator[tuple[Lease, ...]]:
-        """Wait for hosts that are fit for all that is ``needed``, and hold a lease for each node.
+    ) -> Iterator[tuple[Node, ...]]:
+        """Wait for hosts that are fit for all that is ``needed``, and hold one for each node.
 
         With ``only`` they are the hosts of these names, in this order. A queue is asked for them
         for ``limit_s`` seconds.
@@ -124,105 +132,98 @@ class Fleet:
             BrokenError: Too few of them are fit, or the pool, the queue or the launcher cannot be
                 used.
         """
-        topology, held, on_one_machine = case.topology, self.held, self.is_this_machine
+        nodes, on_one_machine = case.topology.nodes, self.is_this_machine
         looked_at: Sequence[Requirements] = needed
         with ExitStack() as stack:
-            if held is not None:
+            if self.allocator is not None:
                 self._reports.clear()
-                self._use(held.acquire(case, needed[0], limit_s, only or ()), only or ())
-                stack.callback(held.release)
+                stack.callback(self._give_back)
+                requests = [self._request(case, each, limit_s, only or ()) for each in needed]
+                self._acquire(self.allocator, requests[0])
                 # Another image is looked at in its own turn.
-                looked_at = [each for each in needed if held.are_for(each)]
-            leases = stack.enter_context(
+                looked_at = [
+                    each
+                    for each, request in zip(needed, requests, strict=True)
+                    if self._is_held_for(request)
+                ]
+            nodes_leased = stack.enter_context(
                 self.pool.leased(
-                    self._candidates(case, looked_at, only),
-                    nodes=1 if on_one_machine else topology.nodes,
-                    devices=topology.devices_per_node,
+                    self._fit(case, looked_at, only),
+                    nodes=1 if on_one_machine else nodes,
+                    devices=case.topology.devices_per_node,
                     exclusive=self.exclusive,
                     purpose=case.id,
                     limit_s=self.wait_limit_s,
                     on_wait=self.say,
                 )
             )
-            yield leases * topology.nodes if on_one_machine else leases
+            yield nodes_leased * nodes if on_one_machine else nodes_leased
 
-    def ready(
-        self, leases: Sequence[Lease], case: Case, needed: Requirements, time_limit_s: float
-    ) -> Sequence[Lease]:
-        """Return the leases for one more run of so many seconds.
+    def nodes(
+        self,
+        leased: Sequence[Node],
+        case: Case,
+        needed: Requirements,
+        *,
+        time_limit_s: float,
+        log: Path,
+    ) -> tuple[Node, ...]:
+        """Get the nodes ready for one run of so many seconds; each host's first locks its devices.
 
         A queue is asked for the same hosts again if it gave them for a shorter time or for another
         image, or has taken them away.
         """
-        if self.held is None:
-            return leases
-        if not self.held.suffice(needed, time_limit_s):
-            names = [lease.host.name for lease in leases]
-            self._use(self.held.acquire_again(case, needed, names), names)
-            self._reports.pop(needed.key, None)
-            self._candidates(case, [needed], names)
-        hosts = self._hosts()
-        return [replace(lease, host=host) for lease, host in zip(leases, hosts, strict=True)]
-
-    def _use(self, given: Allocation, only: Sequence[str]) -> None:
-        """Go on with the hosts that a queue has given, in the order of the names."""
-        hosts = given.hosts
-        if only:
-            hosts = tuple(sorted(hosts, key=lambda host: only.index(host.name)))
-        self.launcher, self.declared, self._resolved = given.launcher, hosts, None
-
-    def dry_run_text(self, case: Case, needed: Requirements, limit_s: float) -> str:
-        """Show what a queue would be asked for."""
-        return "" if self.held is None else self.held.describe(case, needed, limit_s)
-
-    # ------------------------------------------------------------------ what a case runs on
-
-    def checkouts(self, needed: Requirements, leases: Sequence[Lease]) -> Mapping[str, Checkout]:
-        """Describe the checkouts that a case ran from, by the look at its first host."""
-        found = self._looked_at(needed)[leases[0].host.name].checkouts
-        return {name: described(one) for name, one in found.items()}
-
-    def fingerprint(self, case: Case, needed: Requirements, leases: Sequence[Lease]) -> Fingerprint:
-        """Describe what a case was measured on, by the look at the hosts of these leases."""
-        looked_at = self._looked_at(needed)
-        return fingerprint_of(
-            case.topology,
-            [
-                (lease.host, looked_at[lease.host.name], lease.device_ids)
-                for lease in dict.fromkeys(leases)
-            ],
-            needed,
-            on_one_machine=self.launcher.on_this_machine,
-        )
+        hosts = [node.host for node in leased]
+        if self.allocator is not None:
+            limit_s = self._held[0].limit_s if self._held else time_limit_s
+            request = self._request(case, needed, limit_s, [host.name for host in hosts])
+            is_long_enough = time.monotonic() + time_limit_s <= self._held_until
+            if not (is_long_enough and self._is_held_for(request) and self._loss() is None):
+                names = request.hosts
+                self._give_back()
+                self._acquire(self.allocator, request)
+                self._reports.pop(needed.key, None)
+                self._fit(case, [needed], names)
+            hosts = [*self._hosts()]
+        reports = self._looked_at(needed)
+        addresses = [host.address for host in hosts]
+        nodes = []
+        for rank, (node, host) in enumerate(zip(leased, hosts, strict=True)):
+            locked = node.device_ids
+            if self.exclusive:
+                # All of them, so that no run that shares comes in between.
+                locked = tuple(range(max(host.devices or 0, len(locked))))
+            nodes.append(
+                Node(
+                    host=host,
+                    device_ids=node.device_ids,
+                    locked_devices=locked if host.address not in addresses[:rank] else (),
+                    lock_scope=lock_scope(self.lock, host, self.launcher),
+                    log=node_log(log, rank),
+                    accelerators=reports[host.name].accelerators,
+                )
+            )
+        return tuple(nodes)
 
     def run(self, order: RunOrder, variables: LaunchVariables) -> LaunchOutcome:
         """Run the nodes of a case."""
-        order = replace(order, wait_limit_s=self.wait_limit_s)
-        if self.held is not None:
-            order = replace(order, loss=self.held.loss)
+        order = replace(order, wait_limit_s=self.wait_limit_s, loss=self._loss)
         return run_on_hosts(self.launcher.taking(variables.engine), order)
 
-    def nodes(self, leases: Sequence[Lease], needed: Requirements, log: Path) -> tuple[Node, ...]:
-        """Make the nodes of these leases; the first one of each host locks its devices."""
-        reports = self._looked_at(needed)
-        addresses = [lease.host.address for lease in leases]
-        locked = [
-            lease.device_ids
-            if not self.exclusive
-            # All of them, so that no run that shares comes in between.
-            else tuple(range(max(lease.host.devices or 0, len(lease.device_ids))))
-            for lease in leases
-        ]
-        return tuple(
-            Node(
-                host=lease.host,
-                device_ids=lease.device_ids,
-                locked_devices=locked[rank] if lease.host.address not in addresses[:rank] else (),
-                lock_scope=lock_scope(self.lock, lease.host, self.launcher),
-                log=node_log(log, rank),
-                accelerators=reports[lease.host.name].accelerators,
-            )
-            for rank, lease in enumerate(leases)
+    def checkouts(self, needed: Requirements, nodes: Sequence[Node]) -> Mapping[str, Checkout]:
+        """Describe the checkouts that a case ran from, by the look at its first host."""
+        found = self._looked_at(needed)[nodes[0].host.name].checkouts
+        return {name: described(one) for name, one in found.items()}
+
+    def fingerprint(self, case: Case, needed: Requirements, nodes: Sequence[Node]) -> Fingerprint:
+        """Describe what a case was measured on, by the look at the hosts of these nodes."""
+        looked_at = self._looked_at(needed)
+        each = {node.host.name: node for node in nodes}.values()
+        return fingerprint_of(
+            case.topology,
+            [(node.host, looked_at[node.host.name], node.device_ids) for node in each],
+            needed,
+            on_one_machine=self.launcher.on_this_machine,
         )
 
     def planned_nodes(self, case: Case, *, scratch: str) -> tuple[Node, ...]:
@@ -231,36 +232,89 @@ class Fleet:
         ``scratch`` is the folder on each host in which runs make their own.
         """
         wanted = case.topology.nodes
-        if self.held is not None:
-            name = self.held.allocator.name
-            given = [
+        if self.allocator is not None:
+            name = self.allocator.name
+            hosts = [
                 Host(name=f"host {rank} of {name}", address=f"ADDRESS{rank}")
                 for rank in range(wanted)
             ]
-            return example_nodes(given, case, scratch)
-        hosts = _large_enough(self._hosts(), case)
-        if self.is_this_machine:
-            hosts *= wanted
+        else:
+            hosts = _large_enough(self._hosts(), case) * (wanted if self.is_this_machine else 1)
         return example_nodes(hosts[:wanted], case, scratch, on_one_machine=self.is_this_machine)
+
+    # ------------------------------------------------------------------ what a queue gives
+
+    def describe_request(self, case: Case, needed: Requirements, limit_s: float) -> str:
+        """Show what a queue would be asked for; without one, nothing."""
+        if self.allocator is None:
+            return ""
+        return self.allocator.describe(self._request(case, needed, limit_s, ()))
+
+    def _request(
+        self, case: Case, needed: Requirements, limit_s: float, only: Sequence[str]
+    ) -> HostRequest:
+        queue = self.engine
+        takes = {*queue.takes} - {*(self.allocator.launcher.takes if self.allocator else ())}
+        return HostRequest(
+            purpose=case.id,
+            nodes=case.topology.nodes,
+            devices_per_node=case.topology.devices_per_node,
+            needs_devices=needed.accelerators,
+            limit_s=limit_s,
+            wait_limit_s=self.wait_limit_s,
+            hosts=tuple(dict.fromkeys(only)),
+            options={name: words for name, words in needed.engine.items() if name in takes},
+            image=needed.image if queue.has_own_files else None,
+        )
+
+    def _is_held_for(self, request: HostRequest) -> bool:
+        """Whether the hosts were asked for by these options, and have this image."""
+        held = self._held[0] if self._held else None
+        return held is not None and (held.options, held.image) == (request.options, request.image)
+
+    def _acquire(self, allocator: Allocator, request: HostRequest) -> None:
+        """Have hosts of the queue from now on, in the order of the names that were asked for."""
+        given = allocator.acquire(request, self.say)
+        self._held, self._held_until = (request, given), time.monotonic() + given.limit_s
+        names = request.hosts
+        self.declared = sorted(given.hosts, key=lambda host: names.index(host.name) if names else 0)
+        self.launcher, self._resolved = given.launcher, None
+
+    def _give_back(self) -> None:
+        if self.allocator is not None and self._held is not None:
+            (_, given), self._held = self._held, None
+            try:
+                self.allocator.release(given)
+            except BrokenError as error:
+                self.say(f"{self.allocator.name} does not take hosts back: {error}")
+
+    def _loss(self) -> str | None:
+        """Say why the queue has taken the hosts away, if it has."""
+        if self.allocator is None or self._held is None:
+            return None
+        return self.allocator.loss(self._held[1])
 
     # ------------------------------------------------------------------ which are fit
 
-    def _candidates(
+    def _fit(
         self, case: Case, needs: Sequence[Requirements], only: Sequence[str] | None
     ) -> list[Host]:
-        hosts = self._hosts()
+        """Look at the hosts, and keep those that are large enough and fit for all needs."""
         looks = [self._looked_at(needed) for needed in needs]
         counted = any(needed.accelerators for needed in needs)
+        hosts = self._hosts()
+        if only is not None and self.allocator is None:
+            hosts = _named(hosts, only, case)
         known = [
-            replace(host, devices=looks[0][host.name].devices)
+            replace(host, devices=len(looks[0][host.name].accelerators.ids))
             if host.devices is None and counted
             else host
-            for host in (hosts if only is None or self.held else _named(hosts, only, case))
+            for host in hosts
         ]
         # Where hosts are shared, a run may get any of the devices.
         devices = case.topology.devices_per_node if self.exclusive else None
         faults = {
-            host.name: [f for look in looks if (f := look[host.name].fault_of(devices)) is not None]
+            host.name: [fault for look in looks if (fault := look[host.name].fault_of(devices))]
             for host in known
         }
         self._faults |= {HostFault(name, fault) for name in faults for fault in faults[name]}
@@ -286,24 +340,7 @@ class Fleet:
 
     def _hosts(self) -> tuple[Host, ...]:
         if self._resolved is None:
-            try:
-                resolved = self.launcher.resolve(self.declared or (THIS_MACHINE,))
-            except DlperfError:
-                raise
-            except Exception as error:  # a plugin's launcher may raise anything
-                fault = f"{type(error).__name__}: {error}"
-                raise BrokenError(
-                    f"launcher {self.launcher.name} cannot resolve hosts: {fault}"
-                ) from error
-            first: dict[str, str] = {}
-            for host in resolved:
-                other = first.setdefault(host.address.lower(), host.name)
-                if other != host.name:  # two gangs would be given the same machine
-                    raise BrokenError(
-                        f"the hosts {other} and {host.name} have the same address, {host.address}; "
-                        "name each host once, or give each its own in a host file (address=…)"
-                    )
-            self._resolved = resolved
+            self._resolved = self.launcher.resolve(self.declared or (THIS_MACHINE,))
         return self._resolved
 
     def _looked_at(self, needed: Requirements) -> dict[str, HostReport]:
@@ -311,7 +348,7 @@ class Fleet:
         if needed.key not in self._reports:
             self._reports[needed.key] = shared_once(
                 # No other process has these hosts.
-                None if self.held else self.shared_folder,
+                None if self.allocator else self.shared_folder,
                 f"hosts-{needed.key}",
                 dict[str, HostReport],
                 lambda: look_at_hosts(
@@ -337,18 +374,16 @@ class Fleet:
         )
 
 
-def _named(hosts: Sequence[Host], names: Sequence[str], case: Case) -> list[Host]:
+def _named(hosts: Sequence[Host], names: Sequence[str], case: Case) -> tuple[Host, ...]:
     by_name = {host.name: host for host in hosts}
     wanted = list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in by_name]
-    if not wanted:
-        raise CannotMeasureError(f"{case.id} is to run on the same hosts again, and none are known")
-    if unknown:
+    if unknown or not wanted:
         raise CannotMeasureError(
-            f"{case.id} is to run on {', '.join(wanted)} again, and this session has no host "
-            f"{', '.join(unknown)}; it has {', '.join(by_name)}"
+            f"{case.id} is to run on {', '.join(wanted) or 'hosts'} again, and this session has no "
+            f"{', '.join(unknown) or 'name of any'}; it has {', '.join(by_name)}"
         )
-    return [by_name[name] for name in wanted]
+    return tuple(by_name[name] for name in wanted)
 
 
 def _large_enough(hosts: Sequence[Host], case: Case) -> list[Host]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import random
 import selectors
 import socket
@@ -11,16 +10,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol, final
+from functools import partial
+from typing import Final, final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.launch.inherited import SLURM
-from pytest_dlperf.launch.launchers import Launcher
+from pytest_dlperf.launch.hosts import Node
+from pytest_dlperf.launch.launchers import SLURM, Launcher
 from pytest_dlperf.launch.leases import wait_hint, wait_timeout_error
-from pytest_dlperf.launch.plan import SCRATCH, Node, NodeCommand, first_port, node_folder
-from pytest_dlperf.launch.record import FirstStep, Stopped
+from pytest_dlperf.launch.plan import NodeCommand, first_port, node_folder
+from pytest_dlperf.launch.record import RunOrder
 from pytest_dlperf.launch.remote_call import RemoteCall, allow_connections, source_of
 from pytest_dlperf.launch.remote_node import NodeState, RemoteNode, read_report
 from pytest_dlperf.model.errors import BrokenError
@@ -38,49 +37,6 @@ LOST_SWEEP_LIMIT_S: Final = 3.0
 """The same where the host may be out of reach, and not only its supervisor stopped."""
 POLL_S: Final = 0.05
 CHECK_LIFE_S: Final = 0.25
-
-
-class Watch(Protocol):
-    """What looks at a run while it lives, and ends it."""
-
-    @property
-    def first_step(self) -> FirstStep:
-        """When the first step of all ranks was seen."""
-
-    def look(self) -> Stopped | None:
-        """Say why the run has to end, if it has."""
-
-    def restart(self) -> None:
-        """Forget what was seen, where a look has been broken off."""
-
-
-class RunOrder(Struct, frozen=True, kw_only=True):
-    """One run: where its nodes go, what they will run there, and how long it may take.
-
-    ``plan`` says what each node runs, node 0 first, once addresses and ports are known. With
-    ``head_only`` it says so of node 0 alone, whose program starts the others' itself.
-    ``time_limit_s`` counts from the start of the programs. ``scratch`` is the folder on each host
-    in which runs make their own.
-    """
-
-    nodes: tuple[Node, ...]
-    plan: Callable[[Sequence[Node]], Sequence[NodeCommand]]
-    time_limit_s: float
-    scratch: str = SCRATCH
-    head_only: bool = False
-    files: Mapping[str, str] = {}
-    """What the nodes' folders get, by name."""
-    watch: Watch | None = None
-    say: Callable[[str], None] = lambda _: None
-    """Tells the user what the run waits for, and what it has found."""
-    wait_limit_s: float = math.inf
-    """A run may wait so long for hosts that others hold."""
-    loss: Callable[[], str | None] = lambda: None
-    """Says why the hosts were taken away, or what else is known of a run that has failed."""
-
-
-class InterruptedRunError(Exception):
-    """A signal came."""
 
 
 @final
@@ -113,8 +69,7 @@ class Gang:
         """Have all nodes ready at once; give them with their ports and folders.
 
         Raises:
-            BrokenError: A node cannot be reached or used.
-            InterruptedRunError: A signal came.
+            BrokenError: A node cannot be reached or used, or a signal came.
         """
         self._reach()
         while not self._locked():
@@ -154,18 +109,17 @@ class Gang:
             node = RemoteNode(self._launcher, each, f"{self._id}.{rank}.")
             self.nodes.append(node)
             self._reports.register(node, selectors.EVENT_READ, node)
-        queues = self._launcher.queues
-        are_reached = _all_past(NodeState.CONNECTING, self.nodes)
-        self.listen(QUEUE_SILENCE_S if queues else CONNECT_LIMIT_S, until=are_reached)
-        while queues and not are_reached():
-            for node in self.nodes:
-                node.check_past(NodeState.CONNECTING, None)
-            queued = [n.node.host.name for n in self.nodes if n.state is NodeState.CONNECTING]
-            names = ", ".join(dict.fromkeys(queued))
-            self._wait_for(f"{self._launcher.name} has queued the run for {names}")
-            self.listen(1.0, until=are_reached)
-        for node in self.nodes:
-            node.check_past(NodeState.CONNECTING, CONNECT_LIMIT_S)
+        are_reached = partial(_all_past, NodeState.CONNECTING, self.nodes)
+        if self._launcher.queues:
+            self.listen(QUEUE_SILENCE_S, until=are_reached)
+            while not are_reached():
+                for node in self.nodes:
+                    node.check_past(NodeState.CONNECTING, None)
+                queued = [n.node.host.name for n in self.nodes if n.state is NodeState.CONNECTING]
+                names = ", ".join(dict.fromkeys(queued))
+                self._wait_for(f"{self._launcher.name} has queued the run for {names}")
+                self.listen(1.0, until=are_reached)
+        self._wait_past(NodeState.CONNECTING, self.nodes)
 
     def _locked(self) -> bool:
         """Take all hosts at once or none, so that two controllers never wait for each other."""
@@ -181,7 +135,7 @@ class Gang:
         return all(node.state is NodeState.PREPARED for node in self.nodes)
 
     def _wait_past(self, state: NodeState, nodes: Sequence[RemoteNode]) -> None:
-        self.listen(CONNECT_LIMIT_S, until=_all_past(state, nodes))
+        self.listen(CONNECT_LIMIT_S, until=partial(_all_past, state, nodes))
         for node in nodes:
             node.check_past(state, CONNECT_LIMIT_S)
 
@@ -223,13 +177,13 @@ class Gang:
     def listen(self, limit_s: float, *, until: Callable[[], bool], patient: bool = False) -> None:
         """Take reports until a condition holds or it is too late.
 
-        Unless ``patient``, a signal ends it: before the start with an ``InterruptedRunError``.
+        Unless ``patient``, a signal ends it: before the start with a ``BrokenError``.
         """
         deadline = time.monotonic() + limit_s
         while not until() and time.monotonic() < deadline:
             if not patient and self._signals:
                 if not self._is_started:
-                    raise InterruptedRunError
+                    raise BrokenError("a signal came")
                 return
             self.take_reports()
 
@@ -247,18 +201,14 @@ class Gang:
                 if key.data.is_gone:
                     self._ignore(key.data)
             left_s = until - time.monotonic()
-        return self._any_lost() or changed
-
-    def _any_lost(self) -> bool:
-        """Give up nodes that show no sign of life; look a few times a second only."""
         now = time.monotonic()
-        if now < self._check_life_at:
-            return False
-        self._check_life_at = now + CHECK_LIFE_S
-        lost = [node for node in self.nodes if node.give_up_if_silent(now)]
-        for node in lost:
-            self._ignore(node)
-        return bool(lost)
+        if now >= self._check_life_at:
+            self._check_life_at = now + CHECK_LIFE_S
+            for node in self.nodes:
+                if node.give_up_if_silent(now):
+                    self._ignore(node)
+                    changed = True
+        return changed
 
     def _beat(self) -> None:
         """Send the supervisors a sign of life each second, from a thread of its own.
@@ -272,28 +222,33 @@ class Gang:
 
     def _tell(self, node: RemoteNode) -> None:
         while node.notes:
-            self._order.say(f"{node.where}: {node.notes.pop(0)}")
+            self._order.say(f"host {node.node.host.name}: {node.notes.pop(0)}")
 
     # ------------------------------------------------------------------ the end
 
     def end(self, grace_s: float) -> list[str]:
-        """End what is left of the run: politely at first, unless in a hurry; then for certain.
+        """End what is left of the run: politely for ``grace_s`` seconds, then for certain.
 
         Says what went wrong: one message for all hosts of which the same is true.
         """
         try:
             # A node that is queued for, or does not answer, would keep all others waiting.
-            self._abandon([node for node in self.nodes if node.state < NodeState.PREPARED])
+            for node in self.nodes:
+                if node.state < NodeState.PREPARED:
+                    self._ignore(node)
+                    node.close()
             self._sweep()
-            self._end_in_order(grace_s)
+            deadline = time.monotonic() + grace_s
+            # Others have nothing but what the first one's program has started: it is asked first.
+            head = 1 if self._order.head_only else len(self.nodes)
+            for wave in (self.nodes[:head], self.nodes[head:]):
+                for node in wave:
+                    node.order("end")
+                self._wait_for_end(wave, deadline - time.monotonic(), signals=1)
         finally:
             for node in self.nodes:
                 node.end_orders()
-            self.listen(
-                remains.REPORT_LIMIT_S,
-                until=_all_past(NodeState.CLEANED_UP, self.nodes),
-                patient=True,
-            )
+            self._wait_for_end(self.nodes, remains.REPORT_LIMIT_S)
             self._over.set()
             self._pulse.join()
             for node in self.nodes:
@@ -310,26 +265,15 @@ class Gang:
             for problem, names in self._problems.items()
         ]
 
-    def _end_in_order(self, grace_s: float) -> None:
-        """Ask the nodes to end, and wait for ``grace_s`` seconds, or until a second signal."""
-        deadline = time.monotonic() + grace_s
-        # Other nodes have nothing but what the first one's program has started: it is asked first.
-        waves = [self.nodes[:1], self.nodes[1:]] if self._order.head_only else [self.nodes]
-        for wave in waves:
-            for node in wave:
-                node.order("end")
-            are_gone = _all_past(NodeState.CLEANED_UP, wave)
-            self.listen(
-                deadline - time.monotonic(),
-                until=lambda are_gone=are_gone: len(self._signals) > 1 or are_gone(),  # type: ignore[misc]
-                patient=True,
-            )
+    def _wait_for_end(
+        self, nodes: Sequence[RemoteNode], limit_s: float, signals: float = float("inf")
+    ) -> None:
+        """Wait until nodes are cleaned up, or more than so many signals have come."""
 
-    def _abandon(self, nodes: Sequence[RemoteNode]) -> None:
-        """Wait no longer for supervisors that have nothing to clean up."""
-        for node in nodes:
-            self._ignore(node)
-            node.abandon()
+        def is_over() -> bool:
+            return len(self._signals) > signals or _all_past(NodeState.CLEANED_UP, nodes)
+
+        self.listen(limit_s, until=is_over, patient=True)
 
     def _ignore(self, node: RemoteNode) -> None:
         # It may have been ignored before, and its pipe closed since.
@@ -341,9 +285,9 @@ class Gang:
         for rank, node in enumerate(self.nodes):
             if node.needs_sweep and node not in self._sweeps:
                 order = node.sweep_order(self._marked(node), self._folder(rank))
-                launcher = self._launcher.outside
+                host = node.node.host
                 try:
-                    call = RemoteCall(launcher, node.node.host, source_of(remains), order)
+                    call = RemoteCall(self._launcher, host, source_of(remains), order)
                 except BrokenError as error:
                     self._note(node, _not_swept(str(error)))
                 else:
@@ -354,9 +298,9 @@ class Gang:
             self._problems.setdefault(problem, {})[node.node.host.name] = None
 
 
-def _all_past(state: NodeState, nodes: Sequence[RemoteNode]) -> Callable[[], bool]:
-    """Give what says whether it is known what became of all nodes in a state."""
-    return lambda: all(node.is_past(state) for node in nodes)
+def _all_past(state: NodeState, nodes: Sequence[RemoteNode]) -> bool:
+    """Whether it is known what became of all nodes in a state."""
+    return all(node.is_past(state) for node in nodes)
 
 
 def _problems_of_sweep(node: RemoteNode, output: bytes | None, reason: str) -> list[str]:

@@ -1,16 +1,13 @@
-"""Reads and writes lists of hosts: those of users, of host files and of Slurm."""
+"""Hosts and the nodes of runs on them; reads lists of hosts: users', of host files and Slurm's."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import (
-    Iterable,
-    Mapping,
-)
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_dlperf.model.errors import UsageError
@@ -20,14 +17,16 @@ _MAX_RANGE: Final = 4096
 """Hosts that one range may give, so that a slip does not fill the memory."""
 _HOSTS_SHOWN: Final = 8
 
-_USER: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
+_ENTRY: Final = re.compile(
+    r"(?P<user>[A-Za-z0-9_.][A-Za-z0-9_.-]*@)?(?P<name>[^\s:@]+)(?::(?P<devices>[1-9][0-9]{0,3}))?"
+    r"(?:\s+address=(?P<address>\S+))?"
+)
 # Nothing that a shell, ssh or mpirun reads as more than a name is let in, and no name can be taken
 # for an option.
 _NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
-_DEVICES: Final = re.compile(r"[1-9][0-9]{0,3}")
-_ASKED: Final = re.compile(r"(?:[A-Za-z0-9_.:-]+:)?([1-9][0-9]{0,3})")  # a count, or kind:count
 _RANGE: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _OUTER_COMMA: Final = re.compile(r",(?![^\[\]]*\])")
+_SLURM_DEVICES: Final = re.compile(r"(?:[A-Za-z0-9_.:-]+:)?([1-9][0-9]{0,3})")
 
 _ALLOWED: Final = (
     "allowed are host, host:8, user@host:8, node[01-04]:8 and node[01-03,07], separated by commas, "
@@ -53,8 +52,7 @@ class Accelerators(Struct, frozen=True, kw_only=True):
     """The accelerators that a host shows: their ``kind``, and what the host calls each of them.
 
     Before a look at the host, and where their kind is unknown, they are called by their place.
-    ``facts`` are those of each, as far as its tool tells them by device. ``are_mixed`` says whether
-    the host's, hidden ones too, are of several models.
+    ``facts`` are those of each. ``are_mixed``: the host's, hidden ones too, are of several models.
     """
 
     kind: str | None = None
@@ -65,6 +63,33 @@ class Accelerators(Struct, frozen=True, kw_only=True):
     def names(self, places: Iterable[int]) -> tuple[str, ...]:
         """Say what the host calls some of them."""
         return tuple(self.ids[place] if place < len(self.ids) else str(place) for place in places)
+
+
+class Node(Struct, frozen=True, kw_only=True):
+    """One node of a run: a host that is the run's for a while, and which of its devices.
+
+    ``device_ids`` are the places of its devices among the ``accelerators`` of the host,
+    ``locked_devices`` those that no other run may use meanwhile that locks under the same
+    ``lock_scope`` there. Its output, errors included, goes to ``log``.
+
+    Once all nodes are reached, it has a ``port`` of its own in this run, ``first_port``, the first
+    of as many in a row as there are devices, the same on all nodes, and the run's own ``folder``.
+    """
+
+    host: Host
+    device_ids: tuple[int, ...]
+    accelerators: Accelerators = field(default_factory=Accelerators)
+    locked_devices: tuple[int, ...] = ()
+    lock_scope: str = ""
+    log: Path = Path()
+    port: int = 0
+    first_port: int = 0
+    folder: str = ""
+
+    @property
+    def address(self) -> str:
+        """How the other nodes reach it, an IPv6 address without brackets."""
+        return self.host.address
 
 
 def parse_hosts(text: str, *, place: str, folder: Path = Path()) -> tuple[Host, ...]:
@@ -81,7 +106,7 @@ def parse_hosts(text: str, *, place: str, folder: Path = Path()) -> tuple[Host, 
     seen: dict[str, str] = {}
     for where, entry in entries:
         try:
-            found = _hosts_of(entry)
+            found = [*_hosts_of(entry)]
         except ValueError as error:
             raise UsageError(f"{where}: {entry!r} {error}; {_ALLOWED}") from error
         for host in found:
@@ -101,14 +126,10 @@ def slurm_hosts(environment: Mapping[str, str]) -> tuple[Host, ...]:
     """
     devices = None
     for variable in ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"):
-        if variable in environment:
-            # 8, a100:8 or a100:4,v100:4
-            kinds = [_ASKED.fullmatch(kind) for kind in environment[variable].split(",")]
+        if text := environment.get(variable):
+            kinds = [_SLURM_DEVICES.fullmatch(kind) for kind in text.split(",")]
             if not all(kinds):
-                raise UsageError(
-                    f"{variable}: {environment[variable]!r} is not a number of devices, such as 8 "
-                    "or kind:8"
-                )
+                raise UsageError(f"{variable}: {text!r} is no number of devices, as 8 or a100:8")
             devices = sum(int(kind[1]) for kind in kinds if kind)
             break
     variable = "SLURM_JOB_NODELIST"
@@ -136,9 +157,7 @@ def _lines_of(name: str, place: str, folder: Path) -> list[tuple[str, str]]:
     # A name can be no path at all (NUL, a home folder of nobody), and a file no text.
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(
-            f"{place}: the host file {name!r} cannot be read: {reason}; {_ALLOWED}"
-        ) from error
+        raise UsageError(f"{place}: the host file {name!r} cannot be read: {reason}") from error
     lines = [line.partition("#")[0].strip() for line in text.split("\n")]
     entries = [(f"{file}:{number}", line) for number, line in enumerate(lines, start=1) if line]
     if not entries:
@@ -146,59 +165,35 @@ def _lines_of(name: str, place: str, folder: Path) -> list[tuple[str, str]]:
     return entries
 
 
-# ------------------------------------------------------------------ entries; a ValueError says why
-
-
-def _hosts_of(entry: str) -> list[Host]:
-    """Read ``[user@]host[:devices] [address=address]``."""
-    if not entry:
-        raise ValueError("names no host")
-    entry, *settings = entry.split()
-    user, at, rest = entry.rpartition("@")
-    if at and not _USER.fullmatch(user):
-        raise ValueError(f"has the user {user!r}")
-    name, colon, devices = rest.partition(":")
-    if colon and not _DEVICES.fullmatch(devices):
-        raise ValueError(f"has {devices!r} devices, which is not an integer from 1 to 9999")
-    count = int(devices) if colon else None
-    hosts = [Host(name=f"{user}{at}{one}", address=one, devices=count) for one in _expand(name)]
-    for setting in settings:
-        key, _, address = setting.partition("=")
-        if key != "address":
-            raise ValueError(f"has the unknown setting {setting!r}")
-        if len(hosts) > 1:
-            raise ValueError("gives one address to several hosts")
-        _check_name(address)
-        hosts = [replace(hosts[0], address=address)]
-    return hosts
-
-
-def _expand(text: str) -> list[str]:
-    """Write out ``node[01-03,07]``, leading zeros kept."""
+def _hosts_of(entry: str) -> Iterator[Host]:
+    """Read ``[user@]host[:devices] [address=address]``; a ``ValueError`` says what is wrong."""
+    match = _ENTRY.fullmatch(entry)
+    if match is None:
+        raise ValueError("is no host")
     names = [""]
-    for piece in re.split(r"(\[[^\[\]]*\])", text):
-        choices = _numbers(piece[1:-1]) if piece.startswith("[") else [piece]
+    for number, piece in enumerate(re.split(r"\[([^\[\]]*)\]", match["name"])):
+        choices = _numbers(piece) if number % 2 else [piece]
         names = [name + choice for name in names for choice in choices]
+    if match["address"] and len(names) > 1:
+        raise ValueError("gives one address to several hosts")
     for name in names:
-        _check_name(name)
-    return names
+        address = match["address"] or name
+        for each in (name, address):
+            if not _NAME.fullmatch(each):
+                raise ValueError(f"has the host {each!r}, which is not a host name")
+        devices = int(match["devices"]) if match["devices"] else None
+        yield Host(name=(match["user"] or "") + name, address=address, devices=devices)
 
 
 def _numbers(text: str) -> list[str]:
+    """Write out ``01-03,07``, leading zeros kept."""
     numbers: list[str] = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
         if match is None:
             raise ValueError(f"has the malformed range {part!r}")
         low, high = match[1], match[2] or match[1]
-        if int(high) < int(low):
-            raise ValueError(f"has the range {part}, which does not go up")
-        if int(high) - int(low) >= _MAX_RANGE:
-            raise ValueError(f"has a range of more than {_MAX_RANGE} hosts")
+        if not 0 <= int(high) - int(low) < _MAX_RANGE:
+            raise ValueError(f"has the range {part}, which is not one of 1 to {_MAX_RANGE} hosts")
         numbers += [str(number).zfill(len(low)) for number in range(int(low), int(high) + 1)]
     return numbers
-
-
-def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"has the host {name!r}, which is not a host name")

@@ -11,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, final
 
-from msgspec import Struct
-
 from pytest_dlperf.config.cluster import Kubernetes
 from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.files.masking import hide_variables
@@ -95,47 +93,33 @@ class PodLauncher(Launcher):
         return [*self._kubectl, "exec", *where, "--", *program]
 
 
-class _Pod(Struct, frozen=True, kw_only=True):
+class _Pod:
     """What the cluster says of one pod."""
 
-    name: str
-    container: str
-    node: str
-    address: str
-    index: int
-    is_running: bool
-    waits: str
-    """Why it does not run yet, if that is known."""
-    end: str
-    """Why it has ended, is about to, or will never run."""
-
-    @classmethod
-    def of(cls, told: dict[str, Any]) -> _Pod:
-        """Read what the API has told of a pod."""
+    def __init__(self, told: dict[str, Any]) -> None:
         metadata, spec, status = told["metadata"], told["spec"], told.get("status") or {}
-        container = _trainer_of(spec["containers"])["name"]
-        statuses = {one["name"]: one for one in status.get("containerStatuses") or []}
-        state = statuses.get(container, {}).get("state") or {}
+        self.name: str = metadata["name"]
+        self.container: str = _trainer_of(spec["containers"])["name"]
+        self.node: str = spec.get("nodeName", "")
+        self.address: str = status.get("podIP", "")
+        self.index = int((metadata.get("annotations") or {}).get(_INDEX, 0))
+        states = {one["name"]: one.get("state") for one in status.get("containerStatuses") or []}
+        state = states.get(self.container) or {}
         waiting, terminated = state.get("waiting") or {}, state.get("terminated") or {}
         conditions = {one["type"]: one for one in status.get("conditions") or []}
         unscheduled = conditions.get("PodScheduled", {})
         taken = conditions.get("DisruptionTarget", {})
+        self.is_running = "running" in state and bool(self.address)
+        self.waits = _reason_of(unscheduled if unscheduled.get("status") == "False" else waiting)
+        """Why it does not run yet, if that is known."""
         ends = [
             _reason_of(status) if status.get("phase") in {"Failed", "Succeeded"} else "",
             _reason_of(taken) if taken.get("status") == "True" else "",
             _reason_of(terminated),
             _reason_of(waiting) if waiting.get("reason") in _HOPELESS else "",
         ]
-        return cls(
-            name=metadata["name"],
-            container=container,
-            node=spec.get("nodeName", ""),
-            address=status.get("podIP", ""),
-            index=int((metadata.get("annotations") or {}).get(_INDEX, 0)),
-            is_running="running" in state and bool(status.get("podIP")),
-            waits=_reason_of(unscheduled if unscheduled.get("status") == "False" else waiting),
-            end="; ".join(dict.fromkeys(filter(None, ends))),
-        )
+        self.end = "; ".join(dict.fromkeys(filter(None, ends)))
+        """Why it has ended, is about to, or will never run."""
 
 
 @final
@@ -228,11 +212,20 @@ class KubernetesAllocator(Allocator):
 
     def _pods(self, job: str) -> list[_Pod]:
         asked = ["get", "pods", f"--selector={_JOB}={job}", "--output=json"]
-        return list(map(_Pod.of, json.loads(output_of([*self._kubectl, *asked]))["items"]))
+        return list(map(_Pod, json.loads(output_of([*self._kubectl, *asked]))["items"]))
 
     def _manifest(self, request: HostRequest, name: str) -> dict[str, Any]:
         """Put a request into the template."""
         body = copy.deepcopy(self._template)
+        pod: dict[str, Any] = {
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": int(request.limit_s),
+        }
+        if request.hosts:
+            here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [*request.hosts]}
+            terms = {"nodeSelectorTerms": [{"matchExpressions": [here]}]}
+            required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+            pod["affinity"] = {"nodeAffinity": required}
         _merge(
             body,
             {
@@ -248,14 +241,7 @@ class KubernetesAllocator(Allocator):
                     "backoffLimit": 0,
                     # A Job's time counts from its beginning, while its pods may wait.
                     "activeDeadlineSeconds": int(request.wait_limit_s + request.limit_s),
-                    "template": {
-                        "metadata": {"labels": _MANAGED},
-                        "spec": {
-                            "restartPolicy": "Never",
-                            "activeDeadlineSeconds": int(request.limit_s),
-                            **(_only_on(request.hosts) if request.hosts else {}),
-                        },
-                    },
+                    "template": {"metadata": {"labels": _MANAGED}, "spec": pod},
                 },
             },
         )
@@ -266,8 +252,8 @@ class KubernetesAllocator(Allocator):
                 f"{request.purpose} has no image to run in: name one under kubernetes.image in "
                 "cluster.yaml, or with --dlperf-set '*.container.image=…'"
             )
-        waits = {"command": [self.python, "-I", "-S", "-c", _WAITS], "args": [], "image": image}
-        _merge(container, waits)
+        command = [self.python, "-I", "-S", "-c", _WAITS]
+        _merge(container, {"command": command, "args": [], "image": image})
         if request.needs_devices:
             devices = {self._settings.device: str(request.devices_per_node)}
             _merge(container, {"resources": {"limits": devices}})
@@ -276,21 +262,16 @@ class KubernetesAllocator(Allocator):
 
 def _read_template(file: Path) -> dict[str, Any]:
     """Read the manifest that a user has named."""
-    template = load_plain(file)
-    kind = template.get("kind") if isinstance(template, dict) else None
-    if kind != "Job":
-        raise YamlError.at(file, f"is not a Job, but {kind or 'no manifest'}")
+    template: Any = load_plain(file)
     try:
         containers = template["spec"]["template"]["spec"]["containers"]
-        is_whole = bool(containers) and all(container["name"] for container in containers)
+        is_job = template["kind"] == "Job" and all(one["name"] for one in containers)
     except (KeyError, IndexError, TypeError):
-        is_whole = False
-    if not is_whole:
-        raise YamlError.at(
-            file, "is a Job whose pod template declares no containers, each with a name"
-        )
-    checked: dict[str, Any] = template
-    return checked
+        is_job, containers = False, []
+    if not (is_job and containers):
+        raise YamlError.at(file, "is not a Job whose pod has containers, each with a name")
+    found: dict[str, Any] = template
+    return found
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> None:
@@ -311,9 +292,3 @@ def _trainer_of(containers: list[dict[str, Any]]) -> dict[str, Any]:
 def _reason_of(told: Mapping[str, Any]) -> str:
     """Give a reason and its message, as far as they are there."""
     return ": ".join(filter(None, (told.get("reason"), told.get("message"))))
-
-
-def _only_on(hosts: Sequence[str]) -> dict[str, Any]:
-    label = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(hosts)}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [label]}]}
-    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}

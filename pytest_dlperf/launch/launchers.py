@@ -1,8 +1,13 @@
-"""Launchers: the ways to have a program run on a host, with its standard streams here."""
+"""Launchers: the ways to have a program run on a host, with its standard streams here.
+
+A trainer inherits what launchers hand on, but for the variables of the tests, and of a training
+around them. They would switch on coverage measurement, or make a whole run believe to be one rank
+of another: that is what launchers set for each process they start. What people set to tune a
+trainer stays, whatever it begins with: ``JAX_PLATFORMS``, ``OMPI_MCA_btl``, ``HOROVOD_TIMELINE``.
+"""
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import shlex
 import socket
@@ -15,10 +20,9 @@ from typing import ClassVar, Final, final
 
 from msgspec.structs import replace
 
-from pytest_dlperf.config.settings import LaunchVariables, pyxis_image
+from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch.hosts import Host
-from pytest_dlperf.launch.inherited import PMI, SLURM
 from pytest_dlperf.model.errors import BrokenError
 
 DEFAULT_PYTHON: Final = "python3"
@@ -31,6 +35,39 @@ _POINTS_TO_HELP: Final = re.compile(r"(?:run|see|try) ['\"`].* --?help\b", re.IG
 """What the last line is after a wrong option, with GNU's programs, Slurm's and Docker."""
 
 
+SLURM: Final = ("SLURM.*",)
+"""What Slurm tells the processes of a job and of its steps."""
+PMI: Final = ("PMI_.*", "PMIX_(?!MCA_).*")
+"""How a process started by srun or mpirun finds the others of its own step or job."""
+_FOREIGN: Final = (
+    # pytest and its plugins
+    *("PYTEST_.*", "COV_CORE_.*", "COVERAGE_PROCESS_.*"),
+    # torchrun, and all that speaks as it does: DeepSpeed, Accelerate, Lightning, Kubeflow
+    "(LOCAL_|GROUP_|ROLE_|NODE_|CROSS_)?RANK",
+    "(LOCAL_|GROUP_|ROLE_)?WORLD_SIZE",
+    "(LOCAL|CROSS)_SIZE",
+    *("ROLE_NAME", "NNODES", "MASTER_(ADDR|PORT)", "TORCHELASTIC_.*", "PET_.*"),
+    # TensorFlow, Paddle, JAX, Horovod
+    *("TF_CONFIG", "PADDLE_(?!HOME|PDX_|NCCL_).*", "TRAINING_ROLE", "FLAGS_selected_.*"),
+    "JAX_COORDINATOR.*",
+    "JAX_(NUM_PROCESSES|PROCESS_(COUNT|ID|INDEX)|LOCAL_PROCESS_ID|LOCAL_DEVICE_IDS)",
+    "HOROVOD_((LOCAL_|CROSS_)?(RANK|SIZE)|GLOO_.*|HOSTNAME)",
+    # MPI: Open MPI, MPICH and its kin, jsrun
+    *("OMPI_(?!MCA_|ALLOW_RUN_AS_ROOT).*", "OMPI_MCA_(ess|ess_base_.*|orte_.*|pmix|initial_wdir)"),
+    *("HYDI_.*", "MPI_LOCAL(RANKID|NRANKS)", "MV2_COMM_WORLD_.*", "JSM_NAMESPACE_.*"),
+    *PMI,
+    *SLURM,
+)
+
+
+def foreign_names(kept: Sequence[str]) -> str:
+    """Give the expression of the whole names that a trainer must not inherit.
+
+    ``kept`` are entries of the list above that belong to what the trainer is started by.
+    """
+    return "|".join(entry for entry in _FOREIGN if entry not in kept)
+
+
 class Engine(ABC):
     """What starts runs on nodes: a launcher, or a queue that gives hosts."""
 
@@ -39,7 +76,7 @@ class Engine(ABC):
     has_own_files: ClassVar[bool] = False
     """Nodes have another file system than this machine, such as that of an image it starts."""
     sets: ClassVar[tuple[str, ...]] = ()
-    """Variables that it sets for what it starts, and that a trainer inherits (``inherited``)."""
+    """Variables that it sets for what it starts, and that a trainer inherits."""
     takes: ClassVar[tuple[str, ...]] = ()
     """Options that users set for it, as in ``slurm.srun``; to others they mean nothing."""
 
@@ -75,11 +112,6 @@ class Launcher(Engine):
     def taking(self, options: Mapping[str, tuple[str, ...]]) -> Launcher:
         """Give the launcher with these options, by the names that it ``takes``."""
         del options
-        return self
-
-    @property
-    def outside(self) -> Launcher:
-        """The launcher that starts programs on the host itself, whatever was said of containers."""
         return self
 
     @abstractmethod
@@ -154,7 +186,7 @@ class SshLauncher(Launcher):
         return [*self._client, *self._OPTIONS, "--", host.name, shlex.join(program)]
 
     def _resolved(self, host: Host) -> Host:
-        if host.address != host.name.rpartition("@")[2] or _ip_address(host.address) is not None:
+        if host.address != host.name.rpartition("@")[2] or not re.search("[a-z]", host.address):
             return host  # the user has said it
         printed = output_of(
             [*self._client, "-G", "--", host.name],
@@ -189,12 +221,6 @@ class SlurmLauncher(Launcher):
     def taking(self, options: Mapping[str, tuple[str, ...]]) -> SlurmLauncher:
         """Give the launcher with these options of ``srun``."""
         return SlurmLauncher(self.python, options.get("slurm.srun", ()), job=self._job)
-
-    @property
-    def outside(self) -> SlurmLauncher:
-        """The launcher without options, and where they name an image, without its Python."""
-        python = self.python if pyxis_image(self._srun) is None else DEFAULT_PYTHON
-        return SlurmLauncher(python, job=self._job)
 
     _NODE: Final = re.compile(r"^NodeName=(\S+).*?\bNodeAddr=(\S+)", re.MULTILINE)
 
@@ -247,11 +273,8 @@ def lock_scope(lock: str, host: Host, launcher: Launcher) -> str:
     One machine plays several hosts for addresses on loopback, and where the launcher says that all
     hosts are this machine, whatever they are called.
     """
-    ip = _ip_address(host.address)
-    if ip is None:
-        return f"{lock}/{host.name if launcher.on_this_machine else ''}"
-    is_played = ip.is_loopback and ip.version == 4 and host.address != ADDRESS  # noqa: PLR2004 - IPv4
-    return f"{lock}/{ip if is_played else ''}"
+    is_played = launcher.on_this_machine or host.address.startswith("127.")
+    return f"{lock}/{host.address if is_played and host.address != ADDRESS else ''}"
 
 
 def lock_name(scope: str, device: int | str) -> str:
@@ -260,13 +283,6 @@ def lock_name(scope: str, device: int | str) -> str:
     The kernel frees it with the process; names are those of one network namespace.
     """
     return f"\0pytest-dlperf/{scope}/{device}"
-
-
-def _ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(text)
-    except ValueError:
-        return None
 
 
 class NoAnswerError(BrokenError):

@@ -1,7 +1,7 @@
 """Leases of hosts: whole gangs at once, across all sessions of a user on this machine.
 
 They pack hosts before any is reached; what keeps two runs off a host, whoever starts them, are the
-locks on the host itself (``node.locks``).
+locks on the host itself (``node.host``).
 
 A host is leased by a lock on a file, which the kernel frees with its process; the text in the file
 says who holds it. The gang that waits holds the file ``turn`` in the same way. Nobody else takes a
@@ -15,28 +15,27 @@ import math
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from msgspec import Struct
-
-from pytest_dlperf.launch.hosts import Host
+from pytest_dlperf.launch.hosts import Host, Node
 from pytest_dlperf.launch.remote_call import allow_connections
 from pytest_dlperf.model.errors import BrokenError
 
 _POLL_S: Final = 0.1
 
 
-class Lease(Struct, frozen=True, kw_only=True):
-    """A host that is this run's for a while, and which of its devices."""
+class _Holder(NamedTuple):
+    """Who holds a lock, as the text in its file says."""
 
-    host: Host
-    device_ids: tuple[int, ...]
+    session: str
+    description: str
+    hosts: frozenset[str]
+    """Those that it waits for, where it holds the turn."""
 
 
 class HostPool:
@@ -63,7 +62,7 @@ class HostPool:
         purpose: str = "",
         limit_s: float = math.inf,
         on_wait: Callable[[str], None] | None = None,
-    ) -> Iterator[tuple[Lease, ...]]:
+    ) -> Iterator[tuple[Node, ...]]:
         """Hold ``nodes`` of the hosts with ``devices`` devices each for the length of a block.
 
         They come in the order of ``hosts``, of which each is large enough; one without a number of
@@ -77,31 +76,22 @@ class HostPool:
         """
         allow_connections(nodes)
         wanted = f"waiting for {nodes} of {len(hosts)} hosts with {devices} device(s)"
-        deadline = time.monotonic() + limit_s
-        is_told = False
+        deadline, is_told = time.monotonic() + limit_s, False
         with ExitStack() as held:
             with ExitStack() as turn:
-                gang = _Gang(
-                    _private(self._folder),
-                    self._session,
-                    purpose,
-                    {host.address.lower().replace("/", "_"): host for host in hosts},
-                    nodes=nodes,
-                    devices=devices,
-                    exclusive=exclusive,
-                )
+                locks = _Locks(_private(self._folder), self._session, purpose, exclusive=exclusive)
                 for look in count():
-                    leases = gang.lock(held, turn)
-                    if leases:
+                    leased = locks.take(hosts, nodes, devices, held, turn)
+                    if leased:
                         break
                     if time.monotonic() > deadline:
-                        raise wait_timeout_error(limit_s, f"{wanted}: {gang.obstacles}")
+                        raise wait_timeout_error(limit_s, f"{wanted}: {locks.obstacles_text}")
                     # At the first look, another gang may just have been looking too.
-                    if on_wait is not None and look and not is_told and gang.waits_for_others:
-                        on_wait(f"{wanted}: {gang.obstacles}; {wait_hint(limit_s)}")
+                    if on_wait is not None and look and not is_told and locks.waits_for_others:
+                        on_wait(f"{wanted}: {locks.obstacles_text}; {wait_hint(limit_s)}")
                         is_told = True
                     time.sleep(_POLL_S)
-            yield leases
+            yield leased
 
 
 def wait_hint(limit_s: float) -> str:
@@ -116,35 +106,20 @@ def wait_timeout_error(limit_s: float, reason: str) -> BrokenError:
     )
 
 
-class _Holder(NamedTuple):
-    """Who holds a lock, as the text in its file says."""
+class _Locks:
+    """The locks of one gang, and who is in its way."""
 
-    session: str
-    description: str
-    hosts: frozenset[str]
-    """Those that it waits for, where it holds the turn."""
-
-
-@dataclass(slots=True, eq=False)
-class _Gang:
-    """The hosts that one run wants, by the names of their locks, and who is in its way."""
-
-    folder: Path
-    session: str
-    purpose: str
-    hosts: Mapping[str, Host]
-    _: KW_ONLY
-    nodes: int
-    devices: int
-    exclusive: bool
-    _has_turn: bool = False
-    _who: str = ""
-    _obstacles: dict[_Holder, list[str]] = field(default_factory=dict)
-    """Who holds which of the hosts; none are of a gang that waits for them."""
+    def __init__(self, folder: Path, session: str, purpose: str, *, exclusive: bool) -> None:
+        self._folder = folder
+        self._session = session
+        self._who = f"process {os.getpid()}{f' for {purpose}' if purpose else ''}"
+        self._exclusive = exclusive
+        self._has_turn = False
+        self._obstacles: dict[_Holder, list[str]] = {}
+        """Who holds which of the hosts; none are of a gang that waits for them."""
 
     @property
-    def obstacles(self) -> str:
-        """For whom the gang waits, for people."""
+    def obstacles_text(self) -> str:
         return "; ".join(
             f"{', '.join(hosts)} held by {holder.description}"
             if hosts
@@ -155,54 +130,56 @@ class _Gang:
     @property
     def waits_for_others(self) -> bool:
         """Whether it waits for more than other workers of its session."""
-        return not self.session or any(one.session != self.session for one in self._obstacles)
+        return not self._session or any(one.session != self._session for one in self._obstacles)
 
-    def lock(self, held: ExitStack, turn: ExitStack) -> tuple[Lease, ...]:
+    def take(
+        self, hosts: Sequence[Host], nodes: int, devices: int, held: ExitStack, turn: ExitStack
+    ) -> tuple[Node, ...]:
         """Lock all hosts of the run; none, and give nothing, while others are in the way."""
+        by_name = {host.address.lower().replace("/", "_"): host for host in hosts}
         self._obstacles = {}
-        now = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
-        purpose = f" for {self.purpose}" if self.purpose else ""
+        leased: list[Node] = []
         try:
-            self._who = f"process {os.getpid()}{purpose} since {now}, started in {Path.cwd()}"
             if not self._has_turn:
-                waiting = self._taken(turn, "turn", *self.hosts)
+                waiting = self._taken(turn, "turn", *by_name)
                 self._has_turn = waiting is None
-                if waiting and (not waiting.hosts or waiting.hosts & self.hosts.keys()):
+                if waiting and (not waiting.hosts or waiting.hosts & by_name.keys()):
                     self._obstacles[waiting] = []
                     return ()
-            leases: list[Lease] = []
             with ExitStack() as tried:
-                for name, host in self.hosts.items():
+                for name, host in by_name.items():
                     with ExitStack() as locks:
-                        places = self._lock_devices(locks, name, host)
+                        places = self._devices(locks, name, host, devices)
                         if places:
-                            leases.append(Lease(host=host, device_ids=places))
+                            leased.append(Node(host=host, device_ids=places))
                             tried.enter_context(locks.pop_all())
-                    if len(leases) == self.nodes:
+                    if len(leased) == nodes:
                         held.enter_context(tried.pop_all())
-                        return tuple(leases)
+                        return tuple(leased)
         except OSError as error:
             raise _unusable(error) from error
         return ()
 
-    def _lock_devices(self, locks: ExitStack, name: str, host: Host) -> tuple[int, ...]:
-        """Lock as many devices of a host as a node has; give nothing if they are not free."""
+    def _devices(
+        self, locks: ExitStack, name: str, host: Host, devices: int
+    ) -> tuple[int, ...] | None:
+        """Lock as many devices of a host as a node has, if they are free."""
         # Runs that share a host keep away only who wants it alone.
-        holder = self._taken(locks, f"{name}.lock", is_shared=not self.exclusive)
-        if holder is None and self.exclusive:
-            return tuple(range(self.devices))
+        holder = self._taken(locks, f"{name}.lock", is_shared=not self._exclusive)
+        if holder is None and self._exclusive:
+            return tuple(range(devices))
         if holder is None:
-            places = []
+            places: list[int] = []
             for place in count() if host.devices is None else range(host.devices):
                 other = self._taken(locks, f"{name}.{place}.lock")
                 holder = other or holder
                 if other is None:
                     places.append(place)
-                if len(places) == self.devices:
+                if len(places) == devices:
                     return tuple(places)
         if holder is not None:
             self._obstacles.setdefault(holder, []).append(host.address)
-        return ()
+        return None
 
     def _taken(
         self, locks: ExitStack, name: str, *hosts: str, is_shared: bool = False
@@ -211,8 +188,8 @@ class _Gang:
 
         Of those who share it, that is the last who came.
         """
-        path = self.folder / name
         with ExitStack() as opened:
+            path = self._folder / name
             file = opened.enter_context(path.open("a+", encoding="utf-8", errors="replace"))
             try:
                 fcntl.flock(file, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -221,8 +198,10 @@ class _Gang:
                 session, _, rest = file.read().partition("\n")
                 description, *waited_for = rest.split("\n")
                 return _Holder(session, description or "somebody", frozenset(waited_for))
+            now = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+            who = f"{self._who} since {now}, started in {Path.cwd()}"
             file.truncate(0)
-            file.write("\n".join((self.session, self._who, *hosts)))
+            file.write("\n".join((self._session, who, *hosts)))
             file.flush()
             locks.enter_context(opened.pop_all())
         return None

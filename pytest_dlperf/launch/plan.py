@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from pytest_dlperf.config.launch import Launch
 from pytest_dlperf.config.launch_keys import Devices, StartOn
 from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.config.template import EXTRA_ARGUMENTS, case_fields, fill
-from pytest_dlperf.launch.hosts import Accelerators, Host
+from pytest_dlperf.launch.hosts import Host, Node
 from pytest_dlperf.launch.step_lines import SERVING, TRAINER, steps_folder
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
@@ -32,33 +32,6 @@ EXAMPLE_PORT: Final = 29500
 """Stands in a plan that is only shown for the port that a run would be given."""
 _RUN_DIGITS: Final = 12
 """So many of a run's number tell its folder: a socket in there may have a path of 107 bytes."""
-
-
-class Node(Struct, frozen=True, kw_only=True):
-    """One node of a run.
-
-    ``device_ids`` are the places of its devices among the ``accelerators`` of the host,
-    ``locked_devices`` those that no other run may use meanwhile that locks under the same
-    ``lock_scope`` there. Its output, errors included, goes to ``log``.
-
-    Once all nodes are reached, it has a ``port`` of its own in this run, ``first_port``, the first
-    of as many in a row as there are devices, the same on all nodes, and the run's own ``folder``.
-    """
-
-    host: Host
-    device_ids: tuple[int, ...]
-    accelerators: Accelerators = field(default_factory=Accelerators)
-    locked_devices: tuple[int, ...] = ()
-    lock_scope: str = ""
-    log: Path = Path()
-    port: int = 0
-    first_port: int = 0
-    folder: str = ""
-
-    @property
-    def address(self) -> str:
-        """How the other nodes reach it, an IPv6 address without brackets."""
-        return self.host.address
 
 
 class NodeCommand(Struct, frozen=True, kw_only=True):

@@ -72,19 +72,17 @@ class HostReport(Struct, frozen=True, kw_only=True):
     """What a look at a host has printed (``node.probe``), and what is wrong with the host.
 
     ``fault`` is why it cannot be used, ``None`` where it can. It ``is_silent`` where it gave no
-    answer, though no option or image was asked of it. ``devices`` is how many ``accelerators`` it
-    shows, ``None`` if unknown. ``used_by`` are processes behind the place of the device that each
-    uses, ``None`` where that may be any. ``versions`` are those of the modules that are needed,
-    ``packages`` those of the distributions that the trainer's Python has besides. ``facts`` are the
-    host's, as far as they could be found out; those of ``accelerators`` go before. ``checkouts``
-    are by what the user calls them.
+    answer, though no option or image was asked of it. ``used_by`` are processes behind the place of
+    the device that each uses. ``versions`` are those of the modules that are needed, ``packages``
+    those of the distributions that the trainer's Python has besides. ``facts`` are the host's, as
+    far as they could be found out; those of ``accelerators`` go before. ``checkouts`` are by what
+    the user calls them.
     """
 
     fault: str | None = None
     is_silent: bool = False
-    devices: int | None = None
     accelerators: Accelerators = field(default_factory=Accelerators)
-    used_by: tuple[tuple[int | None, str], ...] = ()
+    used_by: tuple[tuple[int, str], ...] = ()
     versions: dict[str, str | None] = {}
     packages: dict[str, str] = {}
     facts: dict[str, str] = {}
@@ -100,19 +98,14 @@ class HostReport(Struct, frozen=True, kw_only=True):
     refused: str | None = None
     failed: str | None = None
 
-    @property
-    def commits(self) -> dict[str, str]:
-        """Those of the checkouts."""
-        return {name: one["commit"] for name, one in self.checkouts.items()}
-
     def fault_of(self, devices: int | None) -> str | None:
         """Say why a run on its first devices, or with ``None`` on any, cannot use the host."""
         users: dict[str, list[str]] = {}
         for device, process in self.used_by:
-            if device is None or devices is None or device < devices:
-                users.setdefault(process, []).extend([] if device is None else [str(device)])
+            if devices is None or device < devices:
+                users.setdefault(process, []).append(str(device))
         shown = [
-            f"{process} (device{'s' if used[1:] else ''} {', '.join(used)})" if used else process
+            f"{process} (device{'s' if used[1:] else ''} {', '.join(used)})"
             for process, used in users.items()
         ]
         in_use = f"its devices are in use by {', '.join(shown)}" if shown else None
@@ -131,11 +124,10 @@ def look_at_hosts(
 
     What runs the image fetches it where it is not there; ``say`` tells of it.
     """
-    orders = {}
-    for host in hosts:
-        host_lock = lock_name(lock_scope(lock, host, launcher), "")
-        orders[host] = json.dumps({**to_builtins(needed), "lock": host_lock}).encode("ascii")
-
+    order = to_builtins(needed)
+    orders = {
+        host: {**order, "lock": lock_name(lock_scope(lock, host, launcher), "")} for host in hosts
+    }
     # A host that is itself started from the image has it.
     may_fetch = needed.image is not None and not launcher.has_own_files
 
@@ -155,7 +147,7 @@ def look_at_hosts(
     reports = {
         host.name: HostReport(fault=answer, is_silent=is_plain)
         if isinstance(answer, str)
-        else host_report(host, needed, convert(answer, HostReport))
+        else _judged(host, needed, convert(answer, HostReport))
         for host, answer in found.items()
     }
     return _with_one_version(reports, (*needed.modules, IMAGE))
@@ -170,7 +162,7 @@ def checkout_here(folder: Path) -> tuple[str | None, Checkout]:
     return (known["commit"] if "commits" in known else None), described(known)
 
 
-def host_report(host: Host, needed: Requirements, report: HostReport) -> HostReport:
+def _judged(host: Host, needed: Requirements, report: HostReport) -> HostReport:
     """Say what is wrong with a host by what the look at it has found."""
     versions = report.versions
     if needed.image is not None:
@@ -198,7 +190,7 @@ def _faults(host: Host, needed: Requirements, report: HostReport) -> Iterator[st
 
 
 def _device_faults(host: Host, needed: Requirements, report: HostReport) -> Iterator[str]:
-    shown, declared = report.devices or 0, host.devices
+    shown, declared = len(report.accelerators.ids), host.devices
     # A host that shows none may have devices of a kind that is not known here.
     if declared is not None and report.accelerators.kind is not None and shown < declared:
         hidden = f" ({report.hidden} is set there)" if report.hidden else ""
@@ -258,7 +250,7 @@ def fingerprint_of(
         machine=machine,
         software=_agreed(software),
         hosts=tuple(host.name for host, _, _ in hosts),
-        commits=hosts[0][1].commits if hosts else {},
+        commits={name: one["commit"] for name, one in hosts[0][1].checkouts.items()},
     )
 
 
@@ -270,7 +262,7 @@ def _machine(
         named = {"device": facts.get("processor"), "devices_per_node": facts.get("processors")}
         return {name: fact for name, fact in named.items() if fact} | network
     # A host that shows no devices may have some of a kind that is not known here.
-    devices = report.devices or host.devices
+    devices = len(report.accelerators.ids) or host.devices
     count = {"devices_per_node": str(devices)} if devices else {}
     device = facts.get("device", needed.device)
     return ({"device": device} if device else {}) | count | network

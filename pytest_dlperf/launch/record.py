@@ -1,11 +1,12 @@
-"""What is written of a run: its logs, and beside them what was executed and how it ended."""
+"""One run: what is ordered, how it ends, and what is written of it beside its logs."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -15,7 +16,8 @@ from msgspec import Struct
 
 from pytest_dlperf.files.masking import hide_variables, hide_words
 from pytest_dlperf.files.writing import make_folder, open_at_end, write_whole
-from pytest_dlperf.launch.plan import NodeCommand, run_dir
+from pytest_dlperf.launch.hosts import Node
+from pytest_dlperf.launch.plan import SCRATCH, NodeCommand, run_dir
 from pytest_dlperf.model.errors import BrokenError
 
 
@@ -42,9 +44,30 @@ class Stopped(NamedTuple):
         return [*ended, self.reason] if self.stop is Stop.DISK_FULL else ended
 
 
-def sizes_of(commands: Iterable[NodeCommand]) -> tuple[int, ...]:
-    """Take the sizes of the nodes' logs, 0 where one is gone."""
-    return tuple(each.log.stat().st_size if each.log.exists() else 0 for each in commands)
+class RunOrder(Struct, frozen=True, kw_only=True):
+    """One run: where its nodes go, what they will run there, and how long it may take.
+
+    ``plan`` says what each node runs, node 0 first, once addresses and ports are known. With
+    ``head_only`` it says so of node 0 alone, whose program starts the others' itself.
+    ``time_limit_s`` counts from the start of the programs. ``scratch`` is the folder on each host
+    in which runs make their own.
+    """
+
+    nodes: tuple[Node, ...]
+    plan: Callable[[Sequence[Node]], Sequence[NodeCommand]]
+    time_limit_s: float
+    scratch: str = SCRATCH
+    head_only: bool = False
+    files: Mapping[str, str] = {}
+    """What the nodes' folders get, by name."""
+    look: Callable[[], Stopped | None] = lambda: None
+    """Looks at the run while it lives, and says why it has to end, if it has."""
+    say: Callable[[str], None] = lambda _: None
+    """Tells the user what the run waits for, and what it has found."""
+    wait_limit_s: float = math.inf
+    """A run may wait so long for hosts that others hold."""
+    loss: Callable[[], str | None] = lambda: None
+    """Says why the hosts were taken away, or what else is known of a run that has failed."""
 
 
 class FirstStep(Struct, frozen=True, kw_only=True):
@@ -64,8 +87,7 @@ class LaunchOutcome(Struct, frozen=True, kw_only=True):
     the run from being started, recorded, watched or ended. ``log_sizes_at_end`` are how many bytes
     each node's log had when the run was seen to be broken, or to have shown enough: what follows
     does not count, or is what its programs said of being ended. They are not there where every
-    program that was started ended by itself without an error. ``nodes`` are the final reports of
-    all nodes, ``None`` where one is missing.
+    program that was started ended by itself without an error.
     """
 
     exit_codes: tuple[int | None, ...]
@@ -75,7 +97,6 @@ class LaunchOutcome(Struct, frozen=True, kw_only=True):
     log_sizes_at_end: tuple[int, ...] = ()
     first_failed: tuple[int, ...] = ()
     first_step: FirstStep = FirstStep()
-    nodes: tuple[Mapping[str, Any] | None, ...] = ()
 
     @property
     def succeeded(self) -> bool:
@@ -147,6 +168,4 @@ def _node(rank: int, command: NodeCommand, outcome: LaunchOutcome | None) -> dic
         "log_file": command.log_file,
         "log_size_at_end": sizes[rank] if sizes else None,
         "exit_code": outcome.exit_codes[rank] if outcome else None,
-        "failed_first": rank in outcome.first_failed if outcome else None,
-        "final_report": outcome.nodes[rank] if outcome else None,
     }

@@ -20,7 +20,6 @@ from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, Final, cast, final
-from weakref import WeakSet
 
 from pytest_dlperf.launch.hosts import Host
 from pytest_dlperf.launch.launchers import Launcher, last_words
@@ -41,27 +40,15 @@ _BOOTSTRAP: Final = (
     'exec("while len(s)<n:s+=os.read(0,n-len(s))or sys.exit(1)");'
     'exec(compile(zlib.decompress(s),"pytest-dlperf","exec"))'
 )
-
-# Stands before a program whose orders are known: it finds them on its standard input. The input
-# that it really has ends when it is no longer waited for, and so does the program, with what it
-# has started: whatever it looks at may hang.
-_WATCHED: Final = """\
-def _be_watched(orders):
-    import os, signal, threading
-    real = os.dup(0)
-    taken, given = os.pipe()
-    os.dup2(taken, 0)
-    os.close(taken)
-    def watch():
-        with os.fdopen(given, "wb") as file:
-            file.write(orders)
-        os.read(real, 1)
-        os.killpg(0, signal.SIGKILL)
-    threading.Thread(target=watch, daemon=True).start()
-_be_watched({orders!r})
+# Stands before a program for each module of ours that it imports.
+_MODULE: Final = """\
+def _define(name, source):
+    import sys, types
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, name, "exec"), module.__dict__)
+_define({name!r}, {source!r})
 """
-
-
+_IMPORTED: Final = re.compile(rb"^from (pytest_dlperf[\w.]+) import ", re.MULTILINE)
 # Becomes a command that is killed at the end of the thread that has started it.
 _DYING: Final = (
     "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9,0,0,0);"  # PR_SET_PDEATHSIG
@@ -76,8 +63,7 @@ def dying_with_parent(command: Sequence[str]) -> list[str]:
     """
     if not sys.platform.startswith("linux"):
         return list(command)
-    own = str(os.getpid())
-    return [sys.executable, "-I", "-S", "-c", _DYING, own, *command]
+    return [sys.executable, "-I", "-S", "-c", _DYING, str(os.getpid()), *command]
 
 
 def start(
@@ -89,7 +75,7 @@ def start(
         BrokenError: It cannot be started.
     """
     try:
-        process = subprocess.Popen(  # noqa: S603 - what the launcher says
+        return subprocess.Popen(  # noqa: S603 - what the launcher says
             # A step that cannot be reached would keep srun for ever.
             dying_with_parent(command) if launcher.queues else command,
             stdin=subprocess.PIPE,
@@ -99,8 +85,6 @@ def start(
         )
     except OSError as error:
         raise BrokenError(f"cannot start {command[0]!r}: {error.strerror}") from error
-    leave_to_no_fork(process)
-    return process
 
 
 def sent_program(python: str, source: bytes, *arguments: str) -> tuple[list[str], bytes]:
@@ -121,48 +105,28 @@ def allow_connections(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-# Stands before a program for each module of ours that it imports.
-_MODULE: Final = """\
-def _define(name, source):
-    import sys, types
-    module = sys.modules[name] = types.ModuleType(name)
-    exec(compile(source, name, "exec"), module.__dict__)
-_define({name!r}, {source!r})
-"""
-
-
-_IMPORTED: Final = re.compile(rb"^from (pytest_dlperf[\w.]+) import ", re.MULTILINE)
-
-
 def source_of(program: ModuleType) -> bytes:
     """Give the source of a module that is sent to other hosts, with those of ours it imports."""
     *needed, _ = sent_modules(program)
-    modules = [
-        _MODULE.format(name=each.__name__, source=_read(str(each.__file__))) for each in needed
-    ]
-    return "".join(modules).encode("ascii") + _read(str(program.__file__))
+    modules = [_MODULE.format(name=each.__name__, source=_read(each.__file__)) for each in needed]
+    return "".join(modules).encode("ascii") + _read(program.__file__)
 
 
 def sent_modules(program: ModuleType) -> tuple[ModuleType, ...]:
     """List a module and those of ours that it imports, each behind those that it needs itself."""
-    needed = map(sent_modules, _imported_by(str(program.__file__)))
-    return tuple(dict.fromkeys((*chain.from_iterable(needed), program)))
+    names = _IMPORTED.findall(_read(program.__file__))
+    imported = (importlib.import_module(name.decode("ascii")) for name in names)
+    return tuple(dict.fromkeys((*chain.from_iterable(map(sent_modules, imported)), program)))
 
 
 @cache
-def _imported_by(file: str) -> tuple[ModuleType, ...]:
-    names = _IMPORTED.findall(_read(file))
-    return tuple(importlib.import_module(name.decode("ascii")) for name in names)
+def _read(file: str | None) -> bytes:
+    return Path(str(file)).read_bytes()
 
 
 @lru_cache(maxsize=2)
 def _compressed(source: bytes) -> bytes:
     return zlib.compress(source)
-
-
-@cache
-def _read(file: str) -> bytes:
-    return Path(file).read_bytes()
 
 
 def describe_exit(command: Sequence[str], status: int) -> str:
@@ -173,100 +137,79 @@ def describe_exit(command: Sequence[str], status: int) -> str:
     return f"{name} was killed by {signal.Signals(-status).name}"
 
 
-_WITH_INPUT: Final[WeakSet[subprocess.Popen[bytes]]] = WeakSet()
-
-
-def leave_to_no_fork(process: subprocess.Popen[bytes]) -> None:
-    """Close the process's input in forked children, which would keep it open otherwise."""
-    _WITH_INPUT.add(process)
-
-
-def _leave_inputs() -> None:
-    for process in _WITH_INPUT:
-        if process.stdin is not None and not process.stdin.closed:
-            with open(os.devnull, "wb") as nothing:  # noqa: PTH123 - as plain as it gets in a fork
-                os.dup2(nothing.fileno(), process.stdin.fileno())
-
-
-os.register_at_fork(after_in_child=_leave_inputs)
-
-
 @final
 class RemoteCall:
-    """A small program on a host that does one thing, with ``orders`` as its standard input.
+    """A small program on a host that does one thing, by an ``order`` on its standard input.
 
     Several of them run at once. Each ends, with its process group, as soon as this process ends or
-    stops waiting for it.
+    stops waiting for it (``node.processes.end_with_input``).
     """
 
-    def __init__(self, launcher: Launcher, host: Host, source: bytes, orders: bytes) -> None:
+    def __init__(self, launcher: Launcher, host: Host, source: bytes, order: object) -> None:
         """Send the program to the host."""
         self.host = host
-        source = _WATCHED.format(orders=orders).encode("ascii") + source
         program, sent = sent_program(launcher.python, source)
         self._command = launcher.command(host, program, alongside=True)
-        self._started_at = time.monotonic()
-        self._let_go_at: float | None = None
+        self._end_at = time.monotonic()
         # Files instead of pipes: many are waited for one after another, and none may block.
+        self._files = contextlib.ExitStack()
         with contextlib.ExitStack() as files:
             self._output, self._errors = (
                 files.enter_context(tempfile.TemporaryFile()) for _ in range(2)
             )
             self._process = start(self._command, launcher, self._output, self._errors)
             self._files = files.pop_all()
+        self._started_at = time.monotonic()
         self._input = cast("IO[bytes]", self._process.stdin)
         with contextlib.suppress(BrokenPipeError):  # if it is not read, the exit status tells
-            self._input.write(sent)
+            self._input.write(sent + json.dumps(order).encode("ascii") + b"\n")
             self._input.flush()
 
     def ends_within(self, limit_s: float) -> bool:
         """Wait for its end, for so many seconds from its start; say whether it came."""
-        left_s = self._started_at + limit_s - time.monotonic() if self._let_go_at is None else 0.0
+        left_s = self._started_at + limit_s - time.monotonic()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.0, left_s))
         return self._process.poll() is not None
+
+    def let_go(self) -> None:
+        """Stop waiting: the end of its input ends it where it is, with its process group."""
+        if not self._input.closed:
+            self._end_at = time.monotonic() + END_LIMIT_S
+            with contextlib.suppress(BrokenPipeError):  # what it has not taken is of no more use
+                self._input.close()
 
     def result(self, limit_s: float) -> tuple[bytes | None, str]:
         """Return what it printed, ``None`` where it failed or was too slow, and why.
 
         The limit, in seconds, counts from its start, so it is one for all that are waited for in
-        turn. The reason ends with the last words of its errors.
+        turn. The reason ends with the last words of its errors. Nothing of it is left here.
         """
-        reason = "" if self.ends_within(limit_s) else f"no answer for {limit_s:g} s"
+        reason = f"no answer for {limit_s:g} s"
+        if not self._input.closed:
+            self.ends_within(limit_s)
         code = self._process.poll()
-        self._end()
-        self._output.seek(0)
-        self._errors.seek(0)
-        output = self._output.read()
-        last = last_words(self._errors.read().decode("utf-8", "replace").splitlines())
-        self._files.close()
+        self.let_go()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, self._end_at - time.monotonic()))
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        with self._files:
+            self._output.seek(0)
+            self._errors.seek(0)
+            output = self._output.read()
+            last = last_words(self._errors.read().decode("utf-8", "replace").splitlines())
         if code == 0:
             return output, last
         if code is not None:
             reason = describe_exit(self._command, code)
         return None, f"{reason}: {last}" if last else reason
 
-    def let_go(self) -> None:
-        """Stop waiting: the end of its input ends it where it is, with its process group."""
-        if self._let_go_at is None:
-            self._let_go_at = time.monotonic()
-            with contextlib.suppress(BrokenPipeError):  # what it has not taken is of no more use
-                self._input.close()
-
-    def _end(self) -> None:
-        """Let it go, and leave nothing of it here."""
-        self.let_go()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            left_s = (self._let_go_at or 0.0) + END_LIMIT_S - time.monotonic()
-            self._process.wait(max(0.0, left_s))
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-
 
 def ask_hosts(  # noqa: PLR0913 - what is asked, and for how long, by name
     launcher: Launcher,
-    orders: Mapping[Host, bytes],
+    orders: Mapping[Host, object],
     source: bytes,
     *,
     begin: str,
@@ -296,6 +239,5 @@ def ask_hosts(  # noqa: PLR0913 - what is asked, and for how long, by name
     for host, output, reason in results:
         lines = (output or b"").splitlines()
         line = next((line for line in lines if line.startswith(begin.encode())), None)
-        found = None if line is None else json.loads(line.removeprefix(begin.encode()))
-        answers[host] = reason or "no answer" if found is None else found
+        answers[host] = json.loads(line[len(begin) :]) if line else reason or "no answer"
     return answers

@@ -15,20 +15,15 @@ from enum import IntEnum
 from pathlib import Path
 from typing import IO, Any, Final, cast, final
 
-from pytest_dlperf.launch.inherited import foreign_names
-from pytest_dlperf.launch.launchers import Launcher, last_words, lock_name
-from pytest_dlperf.launch.plan import Node, NodeCommand
+from pytest_dlperf.launch.hosts import Node
+from pytest_dlperf.launch.launchers import Launcher, foreign_names, last_words, lock_name
+from pytest_dlperf.launch.plan import NodeCommand
 from pytest_dlperf.launch.record import open_log
-from pytest_dlperf.launch.remote_call import (
-    describe_exit,
-    sent_program,
-    source_of,
-    start,
-)
+from pytest_dlperf.launch.remote_call import describe_exit, sent_program, source_of, start
 from pytest_dlperf.logs.arrivals import ArrivalsWriter
 from pytest_dlperf.model.errors import BrokenError
 from pytest_dlperf.node import processes, supervisor
-from pytest_dlperf.node.remains import describe_survivors, numbered
+from pytest_dlperf.node.remains import describe_survivors
 
 HEARTBEAT_TIMEOUT_S: Final = 3.5
 """Seconds of silence after which each side gives the other up."""
@@ -51,20 +46,18 @@ class NodeState(IntEnum):
     CONNECTING = 0  # nothing was heard yet
     READY = 1  # the supervisor waits for orders
     BUSY = 2  # another run has locked a device of the host
-    UNUSABLE = 3  # the host cannot be prepared
-    PREPARED = 4  # devices are locked, the run's folder is there
-    NOT_STARTED = 5  # the program cannot be started
-    RUNNING = 6
-    EXITED = 7  # the program has ended, what it has started may live
-    CLEANED_UP = 8  # all is ended, and the supervisor is about to end
+    PREPARED = 3  # devices are locked, the run's folder is there
+    UNUSABLE = 4  # the host cannot be prepared, or the program not be started
+    RUNNING = 5
+    EXITED = 6  # the program has ended, what it has started may live
+    CLEANED_UP = 7  # all is ended, and the supervisor is about to end
 
 
 _STATES: Final = {
     "ready": NodeState.READY,
     "busy": NodeState.BUSY,
-    "cannot_prepare": NodeState.UNUSABLE,
     "prepared": NodeState.PREPARED,
-    "cannot_start": NodeState.NOT_STARTED,
+    "cannot": NodeState.UNUSABLE,
     "started": NodeState.RUNNING,
     "ended": NodeState.EXITED,
     "final": NodeState.CLEANED_UP,
@@ -85,10 +78,6 @@ class RemoteNode:
         self.state = NodeState.CONNECTING
         self.reports: dict[str, Any] = {}
         """What it has reported last, by the word."""
-        self.exit_code: int | None = None
-        """The program's, or the negative number of the signal that ended it."""
-        self.final: Mapping[str, Any] | None = None
-        """What the node has measured of the whole run, and which processes could not be ended."""
         self.notes: list[str] = []
         """What the user has to know, and has not been told: no problem of the run itself."""
         self.is_gone = False
@@ -112,9 +101,10 @@ class RemoteNode:
         self._send(sent)
 
     @property
-    def where(self) -> str:
-        """The node, for people."""
-        return f"host {self.node.host.name}"
+    def exit_code(self) -> int | None:
+        """The program's, or the negative number of the signal that ended it."""
+        code: int | None = self.reports.get("ended")
+        return code
 
     @property
     def is_done(self) -> bool:
@@ -186,20 +176,19 @@ class RemoteNode:
             at_end=[*map(_as_text, command.at_end)],
         )
 
-    def sweep_order(self, sweep: str, folder: str) -> bytes:
+    def sweep_order(self, sweep: str, folder: str) -> dict[str, Any]:
         """Give the order to end what a lost supervisor has left: processes, and the run's folder.
 
         It is for a program of its own, that comes over another connection.
         """
         command = self._command
-        order = {
+        return {
             "marker": self.marker,
             "sweep": sweep,
             "folder": _as_text(folder),
             "at_end": [*map(_as_text, command.at_end)] if command else [],
             "environment": _as_texts(command.environment) if command else {},
         }
-        return f"{json.dumps(order)}\n".encode("ascii")
 
     def order(self, word: str, **details: object) -> None:
         """Give an order; one that the supervisor does not know is a sign of life."""
@@ -243,13 +232,8 @@ class RemoteNode:
         for word in report.keys() & _STATES.keys():
             self.state = _STATES[word]
         self.reports.update(report)
-        self.exit_code = report.get("ended", self.exit_code)
-        self.final = report.get("final", self.final)
-        if "earlier" in report:
-            whose = "of an earlier run, whose supervisor was killed or stopped"
-            self.notes.append(f"ended {numbered(report['earlier'])} {whose}")
-        if "kept" in report:
-            self.notes.append(report["kept"])
+        if "note" in report:
+            self.notes.append(report["note"])
         if "at_end" in report:
             self._problems.append(f"at the end of the run, {report['at_end']}")
         if "deserted" in report:
@@ -285,45 +269,32 @@ class RemoteNode:
         Raises:
             BrokenError: It did not, or came to where a run cannot go on.
         """
+        problem = None
         if self.state is NodeState.UNUSABLE:
-            raise BrokenError(f"{self.where}: {self.reports['cannot_prepare']}")
-        if self.state is NodeState.NOT_STARTED:
-            raise BrokenError(self._why_not_started())
-        if self.state <= state:
+            problem = self.reports["cannot"]
+        elif self.state <= state:
             if self.is_gone:
                 how = describe_exit(self._client, self._exit_status())
                 words = last_words(self._last_lines())
-                how = f"{how}: {words}" if words else how
-                raise BrokenError(f"{self.where}: {self.lost or how}")
-            if limit_s is not None:
-                raise BrokenError(f"{self.where}: no answer for {limit_s:g} s")
-
-    def _why_not_started(self) -> str:
-        command = cast("NodeCommand", self._command)
-        on_host = f" on {self.node.host.name}" if self._remote else ""
-        what = f"cannot start node {command.node_rank}{on_host}"
-        problem = self.reports["cannot_start"]
-        if not problem:
-            folder = command.working_directory
-            return f"{what}: its working directory {folder!r} is not a folder there"
-        program = command.arguments[0]
-        where = "" if "/" in program else " in the folders of PATH"
-        return f"{what}: program {program!r}{where}: {problem}"
+                problem = self.lost or (f"{how}: {words}" if words else how)
+            elif limit_s is not None:
+                problem = f"no answer for {limit_s:g} s"
+        if problem is not None:
+            raise BrokenError(f"host {self.node.host.name}: {problem}")
 
     # ------------------------------------------------------------------ the end
 
-    def abandon(self) -> None:
-        """Be done with a supervisor that has nothing to clean up: the end of its input ends it."""
-        self._cut()
-        self._answers.close()
-        self._exit_status()
-
     def close(self) -> list[str]:
-        """Be done with the supervisor, which has ended or should have; say what went wrong."""
+        """Be done with the supervisor, which has ended or should have; say what went wrong.
+
+        One that has prepared nothing has nothing to clean up: the end of its input ends it.
+        """
         if self._answers.closed:
-            return []  # abandoned
+            return []
         problems = []
-        if not self.is_gone:
+        if self.state < NodeState.PREPARED:
+            self._cut()
+        elif not self.is_gone:
             # One that has cleaned up removes what the run has written: the next one does the rest.
             self._cut()
             if self.state is not NodeState.CLEANED_UP:
@@ -341,7 +312,7 @@ class RemoteNode:
             log = self.node.log
             problems.append(f"some of the output is lost: cannot write the log {log}: {lost}")
         problems += self._problems
-        left = self.final.get("left") if self.final else None
+        left = self.reports.get("final", {}).get("left")
         return [*problems, describe_survivors(left)] if left else problems
 
     def _cut(self) -> None:
@@ -364,9 +335,8 @@ class RemoteNode:
         """Say why the connection ended too early."""
         how = describe_exit(self._client, self._exit_status())
         if self._remote:
-            for line in self._last_lines():
-                if _CONNECTION_LOST(line):
-                    return f"the connection is lost: {line}"
+            if lost := [line for line in self._last_lines() if _CONNECTION_LOST(line)]:
+                return f"the connection is lost: {lost[0]}"
             if self._exit_status() < 0:
                 return f"the connection is lost: {how}"
         return f"its supervisor was killed ({how})"

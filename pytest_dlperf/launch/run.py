@@ -19,17 +19,10 @@ from msgspec.structs import replace
 
 from pytest_dlperf.files.masking import in_message
 from pytest_dlperf.launch import remote_node
-from pytest_dlperf.launch.gang import Gang, InterruptedRunError, RunOrder
+from pytest_dlperf.launch.gang import Gang
 from pytest_dlperf.launch.launchers import Launcher
 from pytest_dlperf.launch.plan import NodeCommand
-from pytest_dlperf.launch.record import (
-    FirstStep,
-    LaunchOutcome,
-    Stop,
-    Stopped,
-    record_problem,
-    sizes_of,
-)
+from pytest_dlperf.launch.record import LaunchOutcome, RunOrder, Stop, Stopped, record_problem
 from pytest_dlperf.launch.remote_node import RemoteNode
 from pytest_dlperf.model.errors import BrokenError
 
@@ -59,20 +52,17 @@ def run_on_hosts(launcher: Launcher, order: RunOrder) -> LaunchOutcome:
     executed and how it ended.
 
     Raises:
-        ValueError: There is no node.
         KeyboardInterrupt: SIGINT arrived.
     """
-    if not order.nodes:
-        raise ValueError("a run needs one node at least")
     with deferred_signals() as signals:
         return _Run(launcher, order, signals).outcome()
 
 
 @final
 class _Run:
-    """A run of a gang: its deadline, its watch, its first failure and its record."""
+    """A run of a gang: its deadline, its first failure and its record."""
 
-    def __init__(self, launcher: Launcher, order: RunOrder, signals: DeferredSignals) -> None:
+    def __init__(self, launcher: Launcher, order: RunOrder, signals: Sequence[int]) -> None:
         self._launcher = launcher
         self._order = order
         self._signals = signals
@@ -98,10 +88,8 @@ class _Run:
             started = time.monotonic()
             self._wait(started + self._order.time_limit_s)
         except BrokenError as error:
-            self._errors.append(str(error))
-        except InterruptedRunError:
-            if self._order.watch is not None:
-                self._order.watch.restart()  # its look is half done
+            if not self._signals:
+                self._errors.append(str(error))
         finally:
             self._end()
             outcome = self._outcome(time.monotonic() - started)
@@ -120,7 +108,6 @@ class _Run:
 
     def _outcome(self, elapsed_s: float) -> LaunchOutcome:
         errors = [*self._stopped.problems(self._signals), *self._errors]
-        watch = self._order.watch
         codes = [node.exit_code for node in self._gang.nodes]
         codes += [None] * (len(self._order.nodes) - len(codes))
         if self._stopped.stop is Stop.EXITED and not self._signals and any(c != 0 for c in codes):
@@ -133,8 +120,6 @@ class _Run:
             error=in_message("; ".join(errors)) or None,
             log_sizes_at_end=self._log_sizes_at_end,
             first_failed=self._first_failed,
-            first_step=FirstStep() if watch is None else watch.first_step,
-            nodes=tuple(node.final for node in self._gang.nodes),
         )
 
     # ------------------------------------------------------------------ while it lives
@@ -147,13 +132,13 @@ class _Run:
         return all(node.is_done for node in self._working)
 
     def _wait(self, deadline: float) -> None:
-        """Wait until the programs have ended, the watch ends the run, or the deadline has passed.
+        """Wait until the programs have ended, a look ends the run, or the deadline has passed.
 
         A signal ends the wait at once, a failed program after some seconds.
         """
         look_at = 0.0
         look_s = min(max(LOOK_S, LOOK_S_PER_NODE * len(self._commands)), LONGEST_LOOK_S)
-        watch, changed = self._order.watch, True
+        changed = True
         while not self._signals:
             if changed and self._any_failed():
                 self._note_failure()
@@ -173,10 +158,8 @@ class _Run:
                 reason = f"it was not done at its time limit of {self._order.time_limit_s:g} s"
                 self._stopped = Stopped(Stop.TIME_LIMIT, reason)
                 return
-            if watch is not None and now >= look_at:
-                with self._signals.breaking():
-                    stopped = watch.look()
-                if stopped is not None:
+            if now >= look_at:
+                if stopped := self._order.look():
                     self._stopped = stopped
                     return
                 look_at = time.monotonic() + look_s
@@ -193,14 +176,14 @@ class _Run:
         self._died_at = time.monotonic() - (remote_node.HEARTBEAT_TIMEOUT_S if is_late else 0.0)
         failed = [rank for rank, node in enumerate(self._working) if node.failed]
         self._first_failed = tuple(failed)
-        self._note_log_sizes()
+        self._note_log_sizes(settle=True)
 
     def _end(self) -> None:
         nodes = self._gang.nodes
         if self._stopped.stop is Stop.COMPLETE:
-            self._log_sizes_at_end = sizes_of(self._commands)
+            self._note_log_sizes(settle=False)
         elif any("started" in node.reports and node.exit_code != 0 for node in nodes):
-            self._note_log_sizes()
+            self._note_log_sizes(settle=True)
         grace_s = remote_node.TERMINATION_GRACE_S
         if self._commands and self._are_done():
             grace_s = min(grace_s, STRAGGLERS_GRACE_S)
@@ -209,55 +192,32 @@ class _Run:
         known = "; ".join(self._errors)
         self._errors += [problem for problem in self._gang.end(grace_s) if problem not in known]
 
-    def _note_log_sizes(self) -> None:
+    def _note_log_sizes(self, *, settle: bool) -> None:
         """Record the sizes of the nodes' logs, once."""
         if not self._log_sizes_at_end:
-            if self._launcher.remote:
+            if settle and self._launcher.remote:
                 # A program's last words and the news of its end come by ways of their own.
                 self._gang.listen(SETTLE_S, until=lambda: False, patient=True)
-            self._log_sizes_at_end = sizes_of(self._commands)
-
-
-# -------------------------------------------------------------------- signals that wait
-
-
-@final
-class DeferredSignals(list[int]):
-    """The signals that have come and are deferred."""
-
-    breaks = False
-
-    @contextlib.contextmanager
-    def breaking(self) -> Iterator[None]:
-        """Let a signal interrupt the block, which may take long and needs no clean-up.
-
-        Raises:
-            InterruptedRunError: A signal came; it stays deferred.
-        """
-        self.breaks = True
-        try:
-            yield
-        finally:
-            self.breaks = False
-
-    def note(self, number: int, _frame: FrameType | None) -> None:
-        """Record a signal; the handler."""
-        self.append(number)
-        if self.breaks:
-            self.breaks = False
-            raise InterruptedRunError
+            logs = (command.log for command in self._commands)
+            self._log_sizes_at_end = tuple(
+                log.stat().st_size if log.exists() else 0 for log in logs
+            )
 
 
 @contextlib.contextmanager
-def deferred_signals() -> Iterator[DeferredSignals]:
+def deferred_signals() -> Iterator[list[int]]:
     """Defer SIGINT, SIGTERM and SIGHUP until the block is left; yield those that have come.
 
     An exception in the middle of a clean-up would leave the rest of it undone. When the block is
     left they take effect, in the order in which they came. Python allows this in the main thread
     only; elsewhere the block does nothing.
     """
-    received = DeferredSignals()
+    received: list[int] = []
     handlers = {}
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+
     try:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -265,7 +225,7 @@ def deferred_signals() -> Iterator[DeferredSignals]:
                 # A handler that is not Python's own cannot be put back.
                 if handler is not None and handler != signal.SIG_IGN:
                     handlers[number] = handler
-                    signal.signal(number, received.note)
+                    signal.signal(number, note)
         yield received
     finally:
         for number, handler in handlers.items():

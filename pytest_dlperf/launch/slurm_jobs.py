@@ -1,16 +1,12 @@
-"""Slurm as a queue: nodes that are held for a case, from outside of any allocation."""
+"""Slurm as a queue: batch jobs that sleep hold nodes for a case, from outside of any allocation."""
 
 from __future__ import annotations
 
 import getpass
 import math
 import shlex
-import shutil
-import subprocess
-import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final, final
 
 from msgspec.structs import replace
@@ -23,8 +19,7 @@ from pytest_dlperf.launch.allocations import (
     wait_for_hosts,
 )
 from pytest_dlperf.launch.hosts import slurm_hosts
-from pytest_dlperf.launch.inherited import PMI, SLURM
-from pytest_dlperf.launch.launchers import SlurmLauncher, last_words, output_of
+from pytest_dlperf.launch.launchers import PMI, SLURM, SlurmLauncher, output_of
 from pytest_dlperf.model.errors import BrokenError
 
 _HOPELESS: Final = {
@@ -36,10 +31,11 @@ _HOPELESS: Final = {
 """Reasons for which a job would wait for ever."""
 
 
-class SallocAllocator(Allocator):
-    """Holds nodes for each case by ``salloc``, from any machine that has Slurm's commands."""
+@final
+class SbatchAllocator(Allocator):
+    """Holds nodes for each case, from any machine that has Slurm's commands."""
 
-    name = "salloc"
+    name = "sbatch"
     sets = (*SLURM, *PMI)
     takes = ("slurm.job", "slurm.srun")
 
@@ -50,22 +46,22 @@ class SallocAllocator(Allocator):
 
     def describe(self, request: HostRequest) -> str:
         """Show the command."""
-        return shlex.join(self._command(request, "dlperf-NAME"))
+        return shlex.join(_command(request, "dlperf-NAME"))
 
     def acquire(self, request: HostRequest, say: Callable[[str], None]) -> Allocation:
-        """Wait for a job to begin, which is known by its name before it has a number."""
+        """Wait for a job to begin; it is given back by its name, before it has a number."""
         name = f"dlperf-{uuid.uuid4().hex[:20]}"
-        command = self._command(request, name)
-        if shutil.which(command[0]) is None:
-            raise BrokenError(f"there is no {command[0]}; it needs Slurm's commands here")
         holder = Holder(["scancel", "--quiet", f"--user={getpass.getuser()}", f"--name={name}"])
-        with _started(command) as problem:
-            return wait_for_hosts(
-                lambda: self._look(name, request, holder, problem()),
-                request.wait_limit_s,
-                say,
-                holder,
-            )
+        number = holder.submit(_command(request, name)).strip().partition(";")[0]
+        nodes, limit_s = wait_for_hosts(lambda: _look(number), request.wait_limit_s, say, holder)
+        hosts = slurm_hosts({"SLURM_JOB_NODELIST": nodes})
+        return Allocation(
+            hosts=tuple(replace(host, devices=request.devices_per_node) for host in hosts),
+            launcher=SlurmLauncher(self.python, job=number),
+            limit_s=limit_s,
+            holder=holder,
+            handle=number,
+        )
 
     def loss(self, allocation: Allocation) -> str | None:
         """Say how the job has ended."""
@@ -83,87 +79,12 @@ class SallocAllocator(Allocator):
         why = "" if reason == "None" else f" ({reason})"
         return f"Slurm job {number} was ended from outside{how}{why}"
 
-    def _command(self, request: HostRequest, name: str) -> list[str]:
-        return ["salloc", *_job_options(request, name), "--no-shell"]
 
-    def _look(
-        self, name: str, request: HostRequest, holder: Holder, problem: str | None
-    ) -> Allocation | str:
-        """Give the nodes of a job that has begun; else say why it has not.
-
-        Raises:
-            BrokenError: It never will.
-        """
-        asked = ["squeue", "--noheader", f"--name={name}", "--format=%A|%T|%r|%L|%N"]
-        try:
-            told = output_of(asked).strip()
-        except BrokenError as error:
-            return str(error)
-        if not told:
-            if problem is not None:
-                raise BrokenError(problem)
-            return f"{self.name} has submitted no job yet"
-        number, state, reason, left, nodes = told.split("|")
-        if state == "RUNNING":
-            hosts = slurm_hosts({"SLURM_JOB_NODELIST": nodes})
-            return Allocation(
-                hosts=tuple(replace(host, devices=request.devices_per_node) for host in hosts),
-                launcher=SlurmLauncher(self.python, job=number),
-                limit_s=_seconds(left),
-                holder=holder,
-                handle=number,
-            )
-        for begin, why in _HOPELESS.items():
-            if reason.startswith(begin):
-                raise BrokenError(f"Slurm job {number} would never begin: {why} ({reason})")
-        return f"Slurm job {number} is queued: {reason}"
-
-
-@final
-class SbatchAllocator(SallocAllocator):
-    """Holds nodes by a batch job that waits, where ``salloc`` is forbidden."""
-
-    name = "sbatch"
-
-    def _command(self, request: HostRequest, name: str) -> list[str]:
-        waits = ("--no-requeue", "--output=/dev/null", "--wrap=exec sleep 31536000")
-        return ["sbatch", *_job_options(request, name), *waits]
-
-
-@contextmanager
-def _started(command: Sequence[str]) -> Iterator[Callable[[], str | None]]:
-    """Have a command submit a job, apart from signals to pytest; give what says why there is none.
-
-    While there is no job, it may come yet.
-    """
-    with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(  # noqa: S603 - the queue's
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            start_new_session=True,
-        )
-
-        def problem() -> str | None:
-            if process.poll() is None:
-                return None
-            errors.seek(0)
-            last = last_words(errors.read().decode("utf-8", "replace").splitlines())
-            ended = f"{command[0]} ended with status {process.returncode}, and there is no job"
-            return last if process.returncode and last else ended
-
-        try:
-            yield problem
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _job_options(request: HostRequest, name: str) -> list[str]:
+def _command(request: HostRequest, name: str) -> list[str]:
     gpus = [f"--gpus-per-node={request.devices_per_node}"] if request.needs_devices else []
     hosts = [f"--nodelist={','.join(request.hosts)}"] if request.hosts else []
     return [
+        "sbatch",
         f"--comment=pytest-dlperf {request.purpose}",
         "--exclusive",
         *gpus,
@@ -173,7 +94,33 @@ def _job_options(request: HostRequest, name: str) -> list[str]:
         f"--job-name={name}",
         f"--nodes={request.nodes}",
         *hosts,
+        "--parsable",
+        "--no-requeue",
+        "--output=/dev/null",
+        "--wrap=exec sleep 31536000",
     ]
+
+
+def _look(number: str) -> tuple[str, float] | str:
+    """Give the nodes of a job that has begun, and how long it has them; else say why it has not.
+
+    Raises:
+        BrokenError: It never will.
+    """
+    asked = ["squeue", "--noheader", f"--jobs={number}", "--format=%T|%r|%L|%N"]
+    try:
+        told = output_of(asked).strip()
+    except BrokenError as error:
+        return str(error)
+    if not told:
+        raise BrokenError(f"Slurm job {number} was ended before it began")
+    state, reason, left, nodes = told.split("|")
+    if state == "RUNNING":
+        return nodes, _seconds(left)
+    for begin, why in _HOPELESS.items():
+        if reason.startswith(begin):
+            raise BrokenError(f"Slurm job {number} would never begin: {why} ({reason})")
+    return f"Slurm job {number} is queued: {reason}"
 
 
 def _seconds(left: str) -> float:

@@ -143,10 +143,6 @@ class RunWatch:
             self._on_progress(Progress(step=steps, steps=steps, throughput=rate, left_s=0.0))
         return run
 
-    def restart(self) -> None:
-        """Forget what was read, where a look has been broken off."""
-        self._logs.restart()
-
     def _judge(self, now: float, started: float, *, caught_up: bool) -> Stopped | None:
         logs, completed = self._logs, self._completed
         if (broken := logs.reason) is not None:

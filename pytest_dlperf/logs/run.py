@@ -7,7 +7,6 @@ trained.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, final
@@ -140,10 +139,6 @@ class RunLogs:
             for each in self.readings
         ]
         return all(whole)
-
-    def restart(self) -> None:
-        """Forget what was read, where a look has been broken off."""
-        self.readings = tuple(dataclasses.replace(each) for each in self.readings)
 
     # ------------------------------------------------------------- what the nodes say together
 
@@ -281,9 +276,6 @@ class RunNumbers:
     def advance(self, most: int) -> bool:  # noqa: ARG002 - as with steps
         """Read nothing yet."""
         return True
-
-    def restart(self) -> None:
-        """Forget nothing: nothing has been read."""
 
     def finish(self, limits: Sequence[int | None] = ()) -> Run:
         """Read the logs, of which so many bytes count each, and measure the run."""

@@ -19,10 +19,9 @@ from pytest_dlperf.config.systems import System
 from pytest_dlperf.files.masking import Digests
 from pytest_dlperf.launch.containers import PYTHON
 from pytest_dlperf.launch.fleet import Fleet
-from pytest_dlperf.launch.gang import RunOrder
-from pytest_dlperf.launch.leases import Lease
+from pytest_dlperf.launch.hosts import Node
 from pytest_dlperf.launch.plan import SCRATCH, NodeCommand
-from pytest_dlperf.launch.record import Stop
+from pytest_dlperf.launch.record import RunOrder, Stop
 from pytest_dlperf.launch.step_lines import serving_file, step_files, why_no_steps
 from pytest_dlperf.launch.watch import Progress, RunWatch, full_disk
 from pytest_dlperf.logs.tree import COMPANIONS, CONTROL_ARM
@@ -114,17 +113,17 @@ class LaunchMeasurer:
             probes = [self._launch_of(each, folder=before) for each in needs]
             needed = (launch.needed, *(probe.needed for probe in probes))
             limit_s = self._likely_s(launch) + sum(probe.longest_s for probe in probes)
-            with self.fleet.leased(case, *needed, limit_s=limit_s, only=only or None) as leases:
+            with self.fleet.leased(case, *needed, limit_s=limit_s, only=only or None) as leased:
                 for probe in probes:
-                    run = self._repeated(probe, leases, 1, "1 of 1")
+                    run = self._repeated(probe, leased, 1, "1 of 1")
                     if run.status is not RunStatus.OK:
                         reason = f": {run.reason}" if run.reason else ""
                         raise NotStartedError(
                             f"not started, for the probe {probe.case.id}, which it needs, "
                             f"{run.status.value} on the same hosts{reason}"
                         )
-                runs = self._runs(launch, leases)
-            return self._measurement(launch, leases, runs)
+                runs = self._runs(launch, leased)
+            return self._measurement(launch, leased, runs)
 
     def interleaved(
         self, case: Case, *, hosts: Sequence[str], pairs: int, control: Sequence[Setting]
@@ -147,11 +146,11 @@ class LaunchMeasurer:
                 )
             needed = (candidate.needed, accepted.needed)
             limit_s = pairs * (candidate.longest_s + accepted.longest_s)
-            with self.fleet.leased(case, *needed, limit_s=limit_s, only=hosts) as leases:
-                runs = self._run_interleaved(candidate, accepted, leases, pairs)
+            with self.fleet.leased(case, *needed, limit_s=limit_s, only=hosts) as leased:
+                runs = self._run_interleaved(candidate, accepted, leased, pairs)
             return InterleavedRuns(
-                candidate=self._measurement(candidate, leases, runs[0]),
-                control=self._measurement(accepted, leases, runs[1]),
+                candidate=self._measurement(candidate, leased, runs[0]),
+                control=self._measurement(accepted, leased, runs[1]),
             )
 
     @contextmanager
@@ -167,9 +166,9 @@ class LaunchMeasurer:
             raise BrokenError(f"{error.filename or self.session_dir}: {error.strerror}") from error
 
     def _measurement(
-        self, launch: CaseLaunch, leases: Sequence[Lease], runs: Sequence[Run]
+        self, launch: CaseLaunch, leased: Sequence[Node], runs: Sequence[Run]
     ) -> Measurement:
-        taken_on = self.fleet.fingerprint(launch.case, launch.needed, leases)
+        taken_on = self.fleet.fingerprint(launch.case, launch.needed, leased)
         facts = launch_facts(launch, self.fleet.engine, Digests(self.cluster.directory.parent))
         return Measurement(
             case_id=launch.case.id,
@@ -177,7 +176,7 @@ class LaunchMeasurer:
             estimator=self.cluster.estimator,
             runs=tuple(runs),
             fingerprint=replace(taken_on, launch=facts),
-            checkouts=self.fleet.checkouts(launch.needed, leases),
+            checkouts=self.fleet.checkouts(launch.needed, leased),
         )
 
     def plan(self, case: Case) -> tuple[NodeCommand, ...]:
@@ -191,7 +190,7 @@ class LaunchMeasurer:
         """Show what a queue would be asked for; without one, nothing."""
         with self._as_measurement_errors():
             launch = self._launch_of(case, look=False)
-            return self.fleet.dry_run_text(case, launch.needed, self._likely_s(launch))
+            return self.fleet.describe_request(case, launch.needed, self._likely_s(launch))
 
     def _launch_of(
         self,
@@ -217,7 +216,7 @@ class LaunchMeasurer:
         container = None if engine.has_own_files else variables.container
         if spec.start_on is StartOn.HEAD:
             starts = f"{case.id} starts its other nodes from the first one (start_on: head), which"
-            if self.fleet.held is not None:
+            if self.fleet.allocator is not None:
                 raise CannotMeasureError(
                     f"{starts} cannot be done on hosts that {engine.name} gives; launch it over "
                     "ssh, or inside an allocation of Slurm"
@@ -253,12 +252,12 @@ class LaunchMeasurer:
             settings=settings,
         )
 
-    def _runs(self, launch: CaseLaunch, leases: Sequence[Lease]) -> list[Run]:
+    def _runs(self, launch: CaseLaunch, leased: Sequence[Node]) -> list[Run]:
         repeats = self.repeats(launch.case)
         most = f"at most {repeats.at_most}" if repeats.may_be_fewer else f"{repeats.at_most}"
         runs: list[Run] = []
         for number in range(1, repeats.at_most + 1):
-            run = self._repeated(launch, leases, number, f"{number} of {most}", pauses=bool(runs))
+            run = self._repeated(launch, leased, number, f"{number} of {most}", pauses=bool(runs))
             runs.append(run)
             # The verdict of the case; further runs would not change it.
             is_broken = run.status is not RunStatus.OK or not has_number(launch.system, run)
@@ -267,7 +266,7 @@ class LaunchMeasurer:
         return runs
 
     def _run_interleaved(
-        self, candidate: CaseLaunch, control: CaseLaunch, leases: Sequence[Lease], pairs: int
+        self, candidate: CaseLaunch, control: CaseLaunch, leased: Sequence[Node], pairs: int
     ) -> tuple[list[Run], list[Run]]:
         """Run both sides; what drifts meanwhile meets both alike, for the order alternates."""
         runs: tuple[list[Run], list[Run]] = ([], [])
@@ -275,7 +274,7 @@ class LaunchMeasurer:
         for number in range(1, pairs + 1):
             for launch, arm, mine in sides if number % 2 else reversed(sides):
                 which = f"{number} of {pairs} of {arm}"
-                run = self._repeated(launch, leases, number, which, pauses=any(runs))
+                run = self._repeated(launch, leased, number, which, pauses=any(runs))
                 mine.append(run)
                 if run.status is not RunStatus.OK:
                     return runs
@@ -284,7 +283,7 @@ class LaunchMeasurer:
     def _repeated(
         self,
         launch: CaseLaunch,
-        leases: Sequence[Lease],
+        leased: Sequence[Node],
         number: int,
         which: str,
         *,
@@ -300,7 +299,7 @@ class LaunchMeasurer:
         while True:
             if attempts or pauses:
                 time.sleep(launch.pause_s)
-            run = self._run(launch, leases, number, show)
+            run = self._run(launch, leased, number, show)
             if run.status not in _REPEATABLE or len(attempts) == launch.spec.retries:
                 return replace(run, failed_attempts=tuple(attempts))
             renamed = set_aside(launch.log(number), "attempt")
@@ -313,15 +312,16 @@ class LaunchMeasurer:
     def _run(
         self,
         launch: CaseLaunch,
-        leases: Sequence[Lease],
+        leased: Sequence[Node],
         number: int,
         show: Callable[[Progress], None],
     ) -> Run:
         system, spec, case = launch.system, launch.spec, launch.case
         log = launch.log(number)
         set_aside(log, "interrupted")
-        leases = self.fleet.ready(leases, case, launch.needed, spec.time_limit_s + MARGIN_S)
-        nodes = self.fleet.nodes(leases, launch.needed, log)
+        nodes = self.fleet.nodes(
+            leased, case, launch.needed, time_limit_s=spec.time_limit_s + MARGIN_S, log=log
+        )
         logs = [node.log for node in nodes]
         read_logs = logs[:1] if spec.start_on is StartOn.HEAD else logs
         watch = RunWatch(
@@ -343,10 +343,11 @@ class LaunchMeasurer:
                 **({} if spec.steps is None else step_files()),
                 **({} if spec.server is None else serving_file()),
             },
-            watch=watch,
+            look=watch.look,
             say=self.say,
         )
         outcome = self.fleet.run(order, launch.variables)
+        outcome = replace(outcome, first_step=watch.first_step)
         # What was printed after a node had failed does not count: others may train on alone.
         has_shown_enough = outcome.stopped.stop is Stop.COMPLETE
         read = watch.finish(() if has_shown_enough else outcome.log_sizes_at_end)
@@ -362,7 +363,7 @@ class LaunchMeasurer:
             if not (outcome.succeeded or outcome.error):
                 # A trainer may have died of it before the watch has seen it.
                 outcome = replace(outcome, error=full_disk(log.parent))
-        taken_on = self.fleet.fingerprint(case, launch.needed, leases)
+        taken_on = self.fleet.fingerprint(case, launch.needed, leased)
         device = taken_on.machine.get("device")
         read = with_derived(read, system, case, self.cluster, outcome, device=device)
         return with_ending(read, outcome, logs)

@@ -19,7 +19,8 @@ from pytest_dlperf.config.settings import LaunchVariables, Setting, published, r
 from pytest_dlperf.config.systems import System
 from pytest_dlperf.config.template import fill, names_in
 from pytest_dlperf.launch.containers import contained, image_probe, node_in_container
-from pytest_dlperf.launch.plan import Node, NodeCommand, plan_run, run_dir
+from pytest_dlperf.launch.hosts import Node
+from pytest_dlperf.launch.plan import NodeCommand, plan_run, run_dir
 from pytest_dlperf.launch.preflight import Requirements
 from pytest_dlperf.logs.tree import log_path
 from pytest_dlperf.model.case import Case

@@ -1,28 +1,28 @@
 """The accelerators of this host: which kind it has, how many, and who uses them.
 
-NVIDIA's tool may hang, fail, print anything, or be another program of that name: then files of the
-system say how many there are. Sent to hosts with ``probe``.
+NVIDIA's and AMD's have modules of their own. Of the others a host knows by its files how many there
+are. Sent to hosts with ``probe``.
 """
 
+import glob
 import os
-import re
+from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_dlperf.node.host_tools import Found, Later, first_ids
-from pytest_dlperf.node.vendors import KINDS, Kind
+from pytest_dlperf.node.amd import find_amd
+from pytest_dlperf.node.host_tools import ROOT, SYS, Found, Later, first_ids, numbered, text_of
+from pytest_dlperf.node.nvidia import VARIABLE, find_nvidia
 
+_CLASSES = ("0x03", "0x12", "0xff")  # displays, accelerators, and what has no class
+_INTEGRATED = "0000:00:02.0"
+"""Graphics that are a part of an Intel processor have this place in every machine."""
 _TPU_BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1"}
 """How so many chips of one host lie."""
-
-
 NOTHING = {
-    "kind": None,
-    "ids": [],
+    "accelerators": {"kind": None, "ids": [], "facts": [], "are_mixed": False},
     "hidden": "",
     "facts": {},
-    "each": [],
-    "mixed": False,
     "slices": False,
     "used_by": [],
     "refused": None,
@@ -31,17 +31,67 @@ NOTHING = {
 """What is found where no device is."""
 
 
+class Kind(namedtuple("Kind", ("name", "find", "variables", "outer"))):  # noqa: PYI024 - as typing
+    """One kind of accelerator.
+
+    ``variables`` limit a process to some devices: what a run is given their ids in, then others of
+    the same meaning. ``outer`` does so before them: ids count from 0 among those that it leaves.
+    """
+
+    __slots__ = ()
+
+
+def _by_files(name: str, variable: str, files: "Sequence[str]", vendor: str) -> Kind:
+    """Make the row of a kind whose devices are files: the first of these patterns with any counts.
+
+    Others may have files of such names: then ``vendor`` is looked for on the PCI bus, which also
+    tells a number of the device.
+    """
+
+    def find() -> Found:
+        count = len(next(filter(None, (numbered(ROOT + pattern) for pattern in files)), []))
+        models = _models(vendor) if vendor else []
+        found = Found(first_ids(min(count, len(models)) if vendor else count))
+        if found.ids and models:
+            found.facts["device"] = " + ".join(sorted({f"{name} {model}" for model in models}))
+        return found
+
+    return Kind(name, find, (variable,), "")
+
+
+def _models(vendor: str) -> "list[str]":
+    """List the PCI numbers of a vendor's devices, without network cards, disks and the like."""
+    return [
+        text_of(folder + "device").strip()
+        for folder in glob.glob(SYS + "/bus/pci/devices/*/")
+        if text_of(folder + "vendor").strip() == vendor
+        and text_of(folder + "class").startswith(_CLASSES)
+        and not folder.endswith(_INTEGRATED + "/")
+    ]
+
+
+_CORES = ("/sys/devices/virtual/neuron_device/neuron*/neuron_core*",)  # numbered within each chip
+KINDS = (
+    Kind("nvidia", find_nvidia, (VARIABLE,), ""),
+    Kind("amd", find_amd, ("HIP_VISIBLE_DEVICES", VARIABLE), "ROCR_VISIBLE_DEVICES"),
+    _by_files("ascend", "ASCEND_RT_VISIBLE_DEVICES", ("/dev/davinci*",), ""),
+    _by_files("tpu", "TPU_VISIBLE_CHIPS", ("/dev/accel*", "/dev/vfio/*"), "0x1ae0"),
+    _by_files("intel", "ZE_AFFINITY_MASK", ("/dev/dri/renderD*",), "0x8086"),
+    _by_files("gaudi", "HABANA_VISIBLE_MODULES", ("/dev/accel/accel*", "/dev/hl*"), "0x1da3"),
+    _by_files("neuron", "NEURON_RT_VISIBLE_CORES", _CORES, ""),
+)
+
+
 def find_accelerators(only: "str | None", until: float) -> "dict[str, Any]":
     """Look for devices of ``only`` one kind, or of all; say what was found by then.
 
-    ``kind``, ``ids`` and what has ``hidden`` others; ``facts`` of the host, and of ``each`` id;
-    whether all, hidden ones too, are ``mixed``: of several models; whether they are ``slices``;
-    ``used_by``: processes behind the place of what they use, ``None`` for any; ``refused``: why
-    devices cannot be used. Of two kinds that of which there are more is meant, or which comes first
+    ``accelerators``, and what has ``hidden`` others; ``facts`` of all; whether they are ``slices``;
+    ``used_by``: processes behind the place of what they use; ``refused``: why devices cannot be
+    used. Of two kinds that of which there are more is meant, or which comes first
     in the table. ``failed`` is what a tool says that finds none.
     """
     looks = [(kind, Later(kind.find)) for kind in KINDS if only in (None, kind.name)]
-    best = dict(NOTHING)
+    best = NOTHING
     refused = failed = None
     for kind, look in looks:
         found = look.result(until, Found())
@@ -49,19 +99,22 @@ def find_accelerators(only: "str | None", until: float) -> "dict[str, Any]":
         if not found.ids or found.refused:
             continue
         visible, origins, hidden = _visible(kind, found)
-        if best["kind"] is None or len(visible) > len(best["ids"]):
+        most = best["accelerators"]
+        if most["kind"] is None or len(visible) > len(most["ids"]):
             best = dict(
                 NOTHING,
-                kind=kind.name,
-                ids=visible,
+                accelerators={
+                    "kind": kind.name,
+                    "ids": visible,
+                    "facts": [found.each.get(one, {}) for one in origins],
+                    "are_mixed": len({each.get("device") for each in found.each.values()}) > 1,
+                },
                 hidden=hidden,
                 facts=found.facts,
-                each=[found.each.get(one, {}) for one in origins],
-                mixed=len({facts.get("device") for facts in found.each.values()}) > 1,
                 slices=found.is_slice,
-                used_by=_used(found.users, origins),
+                used_by=[(origins.index(one), user) for one, user in found.users if one in origins],
             )
-    if best["ids"]:
+    if best["accelerators"]["ids"]:
         return best
     return dict(NOTHING if refused else best, refused=refused, failed=failed)
 
@@ -89,44 +142,21 @@ def confined(
     return found
 
 
-def _used(
-    users: "Sequence[tuple[str | None, str]]", visible: "Sequence[str]"
-) -> "list[tuple[int | None, str]]":
-    """Keep the processes that use what is visible, or something that is not known."""
-    found = []  # type: list[tuple[int | None, str]]
-    for one, user in users:
-        if one is None or one in visible:
-            found.append((None if one is None else visible.index(one), user))
-    return list(dict.fromkeys(found))
-
-
 def _visible(kind: "Kind", found: "Found") -> "tuple[list[str], list[str], str]":
     """Leave out what the environment hides; say which these are among all, and what hides."""
     hidden = []
-    ids, origins = found.ids, {}  # type: list[str], dict[str, str]
+    ids = origins = found.ids
     variables = kind.variables
     if kind.outer in os.environ:
         hidden.append(kind.outer)
-        left = _named(ids, os.environ[kind.outer], {})
-        ids = first_ids(len(left))
-        origins = {str(place): one for place, one in enumerate(left)}
+        origins = _named(ids, os.environ[kind.outer], {})
+        ids = first_ids(len(origins))
         variables = variables[:1]
-    for variable in variables:
-        if variable in os.environ:
-            said = os.environ[variable]
-            ids = _named(ids, _listed(said), found.names)
-            hidden.append(variable)
-            break
-    by = ", ".join(f"{name}={os.environ[name]}" for name in hidden)
-    return ids, [origins.get(one, one) for one in ids], by
-
-
-def _listed(said: str) -> str:
-    """Write ranges of numbers as lists: ``0-2,5`` as ``0,1,2,5``."""
-    if re.search("[^-0-9, ]", said):
-        return said
-    ranges = re.compile(r"(\d+) *- *(\d+)")
-    return ranges.sub(lambda at: ",".join(map(str, range(int(at[1]), int(at[2]) + 1))), said)
+    for variable in [name for name in variables if name in os.environ][:1]:
+        hidden.append(variable)
+        left = _named(ids, os.environ[variable], found.names)
+        ids, origins = left, [origins[ids.index(one)] for one in left]
+    return ids, origins, ", ".join(f"{name}={os.environ[name]}" for name in hidden)
 
 
 def _named(ids: "list[str]", said: str, names: "Mapping[str, str]") -> "list[str]":

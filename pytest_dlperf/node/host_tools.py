@@ -22,8 +22,8 @@ class Found:
     """The devices of one kind that a host shows.
 
     ``ids`` are what the kind's variable calls them, and ``names`` other names of an id. ``facts``
-    are those of all, ``each`` those of an id. ``users`` are processes behind the id that each uses,
-    ``None`` where that is not known. ``refused`` is why the devices cannot be used, and ``failed``
+    are those of all, ``each`` those of an id. ``users`` are processes behind the id that each uses.
+    ``refused`` is why the devices cannot be used, and ``failed``
     why a tool finds none. A device that ``is_slice`` has no name of its own.
     """
 
@@ -32,7 +32,7 @@ class Found:
         self.names = {}  # type: dict[str, str]
         self.facts = {}  # type: dict[str, str]
         self.each = {}  # type: dict[str, dict[str, str]]
-        self.users = []  # type: list[tuple[str | None, str]]
+        self.users = []  # type: list[tuple[str, str]]
         self.refused = None  # type: str | None
         self.failed = None  # type: str | None
         self.is_slice = False
@@ -112,31 +112,3 @@ def numbered(pattern: str) -> "list[str]":
 def first_ids(count: int) -> "list[str]":
     """Number so many devices."""
     return [str(number) for number in range(count)]
-
-
-def joined_names(names: "Sequence[str]") -> str:
-    """Name all that differ."""
-    return " + ".join(sorted(set(names)))
-
-
-def holders(pattern: str) -> "list[str]":
-    """Name the processes that have devices open, as far as this user may look."""
-    found = []
-    for process in numbered(PROC + "/*"):
-        for file in glob.glob(f"{PROC}/{process}/fd/*"):
-            with contextlib.suppress(OSError):
-                if re.match(pattern + "$", os.readlink(file)):
-                    found.append(described(process))
-                    break
-    return found
-
-
-def described(number: str) -> str:
-    """Give a process's number and, where this host knows it, its name."""
-    name = text_of(f"{PROC}/{number}/comm").strip()
-    return f"{number}, {name}" if name else str(number)
-
-
-def pairs_in(file: str) -> "dict[str, str]":
-    """Read a file with a name and a value on each line."""
-    return dict(line.split()[:2] for line in text_of(file).splitlines())

@@ -16,7 +16,8 @@ from typing import Any
 from pytest_dlperf.node.accelerators import NOTHING, find_accelerators
 from pytest_dlperf.node.checkouts import checkout_at
 from pytest_dlperf.node.containers import digest_of, filled
-from pytest_dlperf.node.host_tools import PROC, SYS, Later, joined_names, output, text_of
+from pytest_dlperf.node.host_tools import PROC, SYS, Later, output, text_of
+from pytest_dlperf.node.processes import end_with_input
 
 NO_VERSION = "no version"
 
@@ -109,13 +110,6 @@ def look(wanted: "dict[str, Any]") -> "dict[str, object]":
         found["missing"] = trainers["missing"]
     return dict(
         found,
-        devices=len(found["ids"]),
-        accelerators={
-            "kind": found["kind"],
-            "ids": found["ids"],
-            "facts": found["each"],
-            "are_mixed": found["mixed"],
-        },
         outside=[
             f"there is no {path!r}, which the container is to see"
             for path in (inside["outside"] if inside else ())
@@ -201,7 +195,7 @@ def _firmware_facts() -> "dict[str, str]":
     facts = {
         name: [text for text in texts if re.search("[0-9]", text)] for name, texts in found.items()
     }
-    named = {name: joined_names(texts) for name, texts in facts.items() if texts}
+    named = {name: " + ".join(sorted(set(texts))) for name, texts in facts.items() if texts}
     return dict(named, kernel=os.uname().release)
 
 
@@ -217,4 +211,6 @@ def _is_locked(start: bytes) -> bool:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\ndlperf-probe " + json.dumps(look(json.loads(sys.stdin.read()))) + "\n")
+    _order = json.loads(sys.stdin.readline())
+    end_with_input()
+    sys.stdout.write("\ndlperf-probe " + json.dumps(look(_order)) + "\n")

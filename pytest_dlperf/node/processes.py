@@ -13,6 +13,7 @@ import os
 import re
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable
 
@@ -197,6 +198,16 @@ def _read(process: int, name: str) -> bytes:
             return file.read()
     except OSError:
         return b""
+
+
+def end_with_input() -> None:
+    """Kill this process's group once its input ends: nobody waits for it any more."""
+
+    def watch() -> None:
+        os.read(0, 1)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def become_reaper() -> None:

@@ -12,17 +12,17 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pytest_dlperf.node.folder import remove
+from pytest_dlperf.node.host import remove
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,
     POLL_S,
     descendants,
     end_all,
+    end_with_input,
     is_stopped,
     marked,
     marked_runs,
@@ -37,7 +37,7 @@ REPORT_LIMIT_S = KILL_LIMIT_S + AT_END_LIMIT_S + 4.0
 
 _MIN_LIMIT_S = 1.0
 _BELOW_LIMIT_S = 1.0
-_LAST_WORDS_BYTES = 500
+_LAST_WORDS = 500
 
 
 def report(**message: object) -> None:
@@ -74,7 +74,7 @@ def remove_files(run: "dict[str, Any]") -> None:
     folder = run.pop("folder", None)
     kept = None if folder is None else remove(os.fsdecode(as_bytes(folder)))
     if kept is not None:
-        report(kept=kept)
+        report(note=kept)
 
 
 def _run_at_end(
@@ -102,9 +102,12 @@ def _run_at_end(
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
         report(at_end=f"{' '.join(command)}: not done after {AT_END_LIMIT_S:g} s")
-    elif process.returncode:
-        words = _last_words(process)
-        report(at_end=f"{' '.join(command)}: exit status {process.returncode}{words}")
+    elif process.returncode and process.stderr is not None:
+        # What it has started may have its errors still: there is no waiting for their end.
+        os.set_blocking(process.stderr.fileno(), False)
+        said = (process.stderr.read() or b"").decode("utf-8", "replace").strip()
+        last = said[-_LAST_WORDS:].rpartition("\n")[2]
+        report(at_end=f"{' '.join(command)}: exit status {process.returncode}: {last}")
 
 
 def sweep_orphans(pause: "Callable[[float], object]" = time.sleep) -> "tuple[list[int], list[int]]":
@@ -170,28 +173,15 @@ def as_bytes(text: str) -> bytes:
     return text.encode("latin-1")
 
 
-def _last_words(process: "subprocess.Popen[bytes]") -> str:
-    if process.stderr is None:
-        return ""
-    # What it has started may have its errors still: there is no waiting for their end.
-    os.set_blocking(process.stderr.fileno(), False)
-    with contextlib.suppress(OSError):
-        words = os.read(process.stderr.fileno(), 65536)[-_LAST_WORDS_BYTES:]
-        lines = [line.strip() for line in words.decode("utf-8", "replace").split("\n")]
-        return "".join(f": {line}" for line in [line for line in lines if line][-1:])
-    return ""
-
-
 def main() -> int:
     """Take the order, and follow it to the end whether or not it is waited for."""
     order = json.loads(sys.stdin.readline())
-    with warnings.catch_warnings():
-        # The other thread of this process only waits for the end of its input.
-        warnings.simplefilter("ignore")
-        child = os.fork()
+    child = os.fork()
+    # Both do it, so that it is done when the other process group is killed.
+    os.setpgid(child, child)
     if child:
+        end_with_input()
         return os.waitpid(child, 0)[1]
-    os.setsid()
     clean_up(order)
     return 0
 

@@ -32,8 +32,7 @@ from functools import partial
 from typing import Any
 
 from pytest_dlperf.node.containers import filled
-from pytest_dlperf.node.folder import made_folder
-from pytest_dlperf.node.locks import acquire_socket_lock, holder_of
+from pytest_dlperf.node.host import acquire_socket_lock, holder_of, made_folder
 from pytest_dlperf.node.processes import (
     KILL_LIMIT_S,
     MARKER,
@@ -48,6 +47,7 @@ from pytest_dlperf.node.remains import (
     as_bytes,
     describe_survivors,
     end_processes,
+    numbered,
     remove_files,
     report,
     sweep_orphans,
@@ -81,6 +81,7 @@ class Supervisor:
         become_reaper()
         self._timeout_s = timeout_s
         self._marker = marker
+        self._rank = marker.split(".")[1]
         self._resources = {
             "sweep": marker,
             "at_end": [],
@@ -237,17 +238,16 @@ class Supervisor:
         """
         try:
             if order["run_lock"] is not None and not self._lock(order["run_lock"]):
-                report(cannot_prepare="another host of this run is the same machine; name it once")
+                report(cannot="another host of this run is the same machine; name it once")
                 return
             # One that was stopped has its locks still.
             ended, left = sweep_orphans(self._pause)
             if ended:
-                report(earlier=ended)
+                whose = "of an earlier run, whose supervisor was killed or stopped"
+                report(note=f"ended {numbered(ended)} {whose}")
             if left:
                 self._locks.close()
-                report(
-                    cannot_prepare=f"{describe_survivors(left)}; an earlier run has left them here"
-                )
+                report(cannot=f"{describe_survivors(left)}; an earlier run has left them here")
                 return
             taken = [name for name in order["device_locks"] if not self._lock(name)]
             if taken:
@@ -257,7 +257,7 @@ class Supervisor:
             folder = os.fsdecode(as_bytes(order["node_folder"]))
             self._folder_lock.callback(os.close, made_folder(folder, order["files"]))
         except OSError as error:
-            report(cannot_prepare=str(error))
+            report(cannot=str(error))
             return
         self._resources["folder"] = order["node_folder"]
         self._resources["sweep"] = order["sweep"]
@@ -300,13 +300,15 @@ class Supervisor:
         place = as_bytes(order["folder"])
         is_there = os.path.isdir(place)
         if order["needs_folder"] and not is_there:
-            report(cannot_start="")
+            problem = f"its working directory {os.fsdecode(place)!r} is not a folder there"
+            report(cannot=f"cannot start node {self._rank}: {problem}")
             return
         base = place if is_there else os.getcwdb()
         name = order["log_file"]
         file = None if name is None else os.path.join(base, as_bytes(name))
         relay = Relay(2, file, whole_file=order.get("log_file_whole", False))
         arguments = filled(order["arguments"]) if order.get("container") else order["arguments"]
+        problem = ""
         try:
             self._program = subprocess.Popen(  # noqa: S603 - to start it is the purpose
                 [as_bytes(argument) for argument in arguments],
@@ -319,11 +321,15 @@ class Supervisor:
                 preexec_fn=self._mark_child,  # noqa: PLW1509 - there are no threads here
             )
         except OSError as error:
-            report(cannot_start=os.strerror(error.errno or 0))
+            problem = os.strerror(error.errno or 0)
         except ValueError as error:  # a text that no system call takes
-            report(cannot_start=str(error))
+            problem = str(error)
         os.close(relay.entrance)
-        if self._program is not None:
+        if self._program is None:
+            where = "" if "/" in arguments[0] else " in the folders of PATH"
+            program = f"program {arguments[0]!r}{where}"
+            report(cannot=f"cannot start node {self._rank}: {program}: {problem}")
+        else:
             self._has_children = True
             self._relay = relay
             report(started=self._program.pid)

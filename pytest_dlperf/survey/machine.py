@@ -39,7 +39,7 @@ def look_at_machine(environment: Mapping[str, str] = os.environ) -> Machine:
     gres = re.findall(r"gpu:(?:[^:\s,(]+:)?([0-9]+)", nodes)
     in_allocation = "SLURM_JOB_ID" in environment
     return Machine(
-        gpus=len(find_accelerators(None, time.monotonic() + _QUERY_LIMIT_S)["ids"]),
+        gpus=len(find_accelerators(None, time.monotonic() + _QUERY_LIMIT_S)["accelerators"]["ids"]),
         has_slurm=bool(nodes.strip()) or in_allocation,
         in_allocation=in_allocation,
         gpus_of_nodes=max(map(int, gres), default=0),

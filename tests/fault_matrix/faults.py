@@ -32,7 +32,7 @@ class Fault:
     name: str
     act: Callable[[Session], float]
     told: str = ""
-    launchers: Sequence[str] = ("local", "ssh", "slurm", "mpirun", "salloc", "kubernetes")
+    launchers: Sequence[str] = ("local", "ssh", "slurm", "mpirun", "sbatch", "kubernetes")
     arguments: Sequence[str] = ()
     prefix: Callable[[Session], Sequence[str]] = lambda _: ()
     behaviour: str = "sleeps"
@@ -206,7 +206,7 @@ def _is_root(_: Session) -> bool:
     return os.geteuid() == 0
 
 
-_OVER_A_CONNECTION: Final = ("ssh", "slurm", "mpirun", "salloc", "kubernetes")
+_OVER_A_CONNECTION: Final = ("ssh", "slurm", "mpirun", "sbatch", "kubernetes")
 _OVER_A_NETWORK: Final = ("ssh", "mpirun")
 
 FAULTS: Final = (
@@ -240,7 +240,7 @@ FAULTS: Final = (
     Fault(
         name="SIGKILL of an ssh, srun, mpirun",
         act=_kill(_client),
-        launchers=("ssh", "slurm", "mpirun", "salloc"),
+        launchers=("ssh", "slurm", "mpirun", "sbatch"),
         told="failed SIGKILL",
     ),
     Fault(
@@ -308,7 +308,7 @@ FAULTS: Final = (
     Fault(
         name="scancel",
         act=_cancel,
-        launchers=("slurm", "salloc"),
+        launchers=("slurm", "sbatch"),
         told="failed was ended",
         is_followed=False,
     ),

@@ -23,7 +23,7 @@ LAUNCHERS: Final = {
     "local": "local",
     "ssh": "ssh",
     "slurm": "Slurm",
-    "salloc": "salloc",
+    "sbatch": "sbatch",
     "mpirun": "mpirun",
     "kubernetes": "Kubernetes",
 }
@@ -33,7 +33,6 @@ MARKS: Final = {
     "ssh": (pytest.mark.ssh,),
     "network": (pytest.mark.network,),
     "slurm": (pytest.mark.slurm,),
-    "salloc": (pytest.mark.slurm,),
     "sbatch": (pytest.mark.slurm,),
     "kubernetes": (),
     "mpirun": (pytest.mark.ssh, pytest.mark.mpi),
@@ -107,12 +106,12 @@ def in_slurm(slurm: Slurm) -> Iterator[Place]:
         )
 
 
-def held_by(launcher: str, slurm: Slurm) -> Place:
+def held_by_sbatch(slurm: Slurm) -> Place:
     """Two nodes of a job that the session holds."""
     return Place(
-        launcher=launcher,
+        launcher="sbatch",
         hosts=slurm.names[:2],
-        environment={**slurm.environment, "DLPERF_LAUNCHER": launcher},
+        environment={**slurm.environment, "DLPERF_LAUNCHER": "sbatch"},
         elsewhere=slurm.processes,
         cancel=lambda: slurm.run("scancel", *slurm.jobs()),
         jobs=slurm.jobs,
@@ -172,8 +171,8 @@ def place_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterato
     elif kind == "slurm":
         with in_slurm(request.getfixturevalue("slurm")) as here:
             yield here
-    elif kind in {"salloc", "sbatch"}:
-        yield held_by(kind, request.getfixturevalue("slurm"))
+    elif kind == "sbatch":
+        yield held_by_sbatch(request.getfixturevalue("slurm"))
     elif kind == "kubernetes":
         yield by_kubernetes(request.getfixturevalue("kubernetes"))
     else:

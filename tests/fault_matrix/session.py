@@ -30,7 +30,7 @@ from fault_matrix.places import Place
 from pytest_dlperf.node import processes
 
 NODES: Final = 2
-CLIENTS: Final = ("ssh", "srun", "mpirun", "salloc", "kubectl")
+CLIENTS: Final = ("ssh", "srun", "mpirun", "sbatch", "kubectl")
 _SENT: Final = " -I -S -c "
 """What the programs that are sent to nodes are started with."""
 XDIST_WORKER: Final = "exec(eval(sys.stdin.readline()))"

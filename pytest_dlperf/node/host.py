@@ -1,17 +1,64 @@
-"""A run's own folder on a node: made, locked, filled, and removed with all that is in it."""
+"""What a run has of its host: locks that exclude other runs, and a folder of its own."""
 
 import contextlib
 import errno
 import fcntl
 import os
 import re
+import socket
+import struct
+import sys
 import time
 from collections.abc import Mapping
 
+_CONNECT_LIMIT_S = 0.5
+_CREDENTIALS = struct.Struct("3i")  # process, user and group
+_WAITING = 4096
+"""So many may ask one holder who it is, which accepts none of them."""
 _NEW = ".new"
 _NAME = re.compile(r"pytest-dlperf-[0-9a-f]+-[0-9]+-(.+?)(?:\.new)?$")
 _STALE_S = 60.0
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+def acquire_socket_lock(name: str) -> "socket.socket | None":
+    """Acquire a lock of this machine, which the kernel frees with this process; ``None`` if taken.
+
+    The holder listens at the name, without accepting, so that others can ask for process and user.
+    """
+    holder = socket.socket(socket.AF_UNIX)
+    # No other system has names that end with their process.
+    if sys.platform.startswith("linux"):
+        try:
+            holder.bind(name)
+            holder.listen(_WAITING)
+        except OSError as error:
+            holder.close()
+            if error.errno == errno.EADDRINUSE:
+                return None
+            raise
+    return holder
+
+
+def holder_of(name: str) -> str:
+    """Say which process of which user holds a name: the system vouches for who listens there."""
+    import pwd  # takes a while, and only where somebody waits
+
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(_CONNECT_LIMIT_S)
+        asking.connect(name)
+        answer = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        process, user, _ = _CREDENTIALS.unpack(answer)
+        who, where = f"user number {user}", "in another PID namespace"
+        with contextlib.suppress(KeyError):
+            who = f"user {pwd.getpwuid(user).pw_name} ({user})"
+        if process:
+            where = f"process {process}"
+            # Its arguments may hold what is nobody's business.
+            with contextlib.suppress(OSError), open(f"/proc/{process}/comm", "rb") as file:
+                where += f" ({os.fsdecode(file.read().strip())})"
+        return f"{who}, {where}"
+    return "nobody can say who"
 
 
 def made_folder(folder: str, files: "Mapping[str, str]") -> int:
@@ -67,31 +114,6 @@ def remove(folder: str) -> "str | None":
     """
     import shutil  # takes a while, and only in the end
 
-    mounted = _mounted_below(folder)
-    if mounted:
-        return "{} is left: {} is mounted there".format(folder, ", ".join(mounted))
-    try:
-        if not os.path.islink(folder):
-            _open_up(folder)
-        shutil.rmtree(folder, ignore_errors=True)
-        if os.path.lexists(folder):
-            shutil.rmtree(folder)  # for the reason
-    except (OSError, RecursionError) as error:
-        return f"{folder} is left: {error}"
-    return None
-
-
-def _open_up(folder: str) -> None:
-    """Give ourselves the right to empty a folder and all below."""
-    with contextlib.suppress(OSError):
-        os.chmod(folder, 0o700)
-        for entry in os.scandir(folder):
-            if entry.is_dir(follow_symlinks=False):
-                _open_up(entry.path)
-
-
-def _mounted_below(folder: str) -> "list[str]":
-    """List what is mounted at or below a folder: its files lie elsewhere, and must stay."""
     points = []
     with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as file:
         for line in file:
@@ -100,4 +122,14 @@ def _mounted_below(folder: str) -> "list[str]":
             points.append(os.fsdecode(written.encode("latin-1")))
     parent, name = os.path.split(folder)
     real = os.path.join(os.path.realpath(parent), name)
-    return [point for point in points if point == real or point.startswith(real + "/")]
+    # What is mounted there lies elsewhere.
+    mounted = [point for point in points if point == real or point.startswith(real + "/")]
+    if mounted:
+        return "{} is left: {} is mounted there".format(folder, ", ".join(mounted))
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        if os.path.lexists(folder):
+            shutil.rmtree(folder)  # for the reason
+    except (OSError, RecursionError) as error:
+        return f"{folder} is left: {error}"
+    return None
