@@ -15,7 +15,7 @@ from pytest_dlperf.model.judgement import (
 )
 from pytest_dlperf.model.results import CaseResult
 
-# Tonight, by results_makers.STARTED, is Friday.
+# By results_makers.STARTED, now is Friday.
 TUESDAY = PastSession(
     at="2026-11-17T22:00:00+01:00", commit="1a2b3c4d5e6f", ci_run="https://ci.example/17"
 )

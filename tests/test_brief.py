@@ -25,7 +25,7 @@ from pytest_dlperf.notices.brief import LONGEST_TEXT, notice_of
 
 RUN = "https://github.com/ours/ours/actions/runs/7"
 SURROUNDINGS = {"commit": "1a2b3c4d5e6f", "ci_run": RUN}
-TONIGHT = PastSession(at=make.STARTED)
+NOW = PastSession(at=make.STARTED)
 
 
 def tell(results):
@@ -39,12 +39,12 @@ def case_id(batch):
 GOOD = [make.measured_case(case_id(batch), 1000.0) for batch in (501, 502)]
 FAILED = explained(
     make.unmeasured_case(case_id(7), Verdict.FAILED, f"{case_id(7)}, run 1: exited with 3"),
-    Explanation(since=TONIGHT, last_good=TUESDAY, days=1),
+    Explanation(since=NOW, last_good=TUESDAY, days=1),
 )
 
 
 def test_another_night_or_another_cause_is_told_apart_and_the_worst_comes_first():
-    other_night = replace(SINCE_TUESDAY, since=TONIGHT, last_good=TUESDAY)
+    other_night = replace(SINCE_TUESDAY, since=NOW, last_good=TUESDAY)
     other_cause = replace(SINCE_TUESDAY, differences=(replace(DELAY, now="50"),))
     brief = tell(
         make.session(

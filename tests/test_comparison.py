@@ -16,16 +16,9 @@ from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import Estimator, Fingerprint, LaunchFacts, RunStatus
 from pytest_dlperf.model.metric import Better
+from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.model.statistics import median
-from pytest_dlperf.report.comparison import (
-    case_cells,
-    comparison_markdown,
-    difference_cells,
-    head_of,
-    not_compared,
-    remarks_of,
-    where_it_differs,
-)
+from pytest_dlperf.report.comparison import comparison_markdown, sections
 from pytest_dlperf.results.comparison import Conclusion, compare_results, ratio_error
 
 ONE = "paddle-resnet50-fp32-b128-1n1g"
@@ -46,8 +39,20 @@ class Shown:
         if second is not first:
             second = replace(second, session="b" * 32)
         self.comparison, self.files = compare_results(first, second), files
-        self.head = head_of(self.comparison)
-        self.not_compared = tuple((why, tuple(ids)) for why, ids in not_compared(self.comparison))
+        self.sections = list(sections(self.comparison, self.files))
+        self.head = str(self.sections[0].title)
+        self.not_compared = tuple(
+            (f"{counted(len(ids), 'case')} {why}", tuple(ids))
+            for why, ids in self.comparison.not_compared.items()
+        )
+
+    def titled(self, title):
+        """The section whose title begins so."""
+        return next(one for one in self.sections if str(one.title).startswith(title))
+
+    @property
+    def remarks(self):
+        return list(map(str, self.titled("what to know of these numbers").lines))
 
     @property
     def terminal(self):
@@ -64,8 +69,8 @@ class Shown:
     @property
     def differences(self):
         return [
-            (*difference_cells(one), where_it_differs(one, self.comparison))
-            for one in self.comparison.differences
+            (*map(str, row.cells), str(row.note).partition(": ")[0])
+            for row in self.titled("what differs").table[1:]
         ]
 
     def by(self, name="throughput"):
@@ -78,8 +83,9 @@ class Shown:
 
     def row(self, case_id, metric="throughput"):
         """The cells of a case, then what is concluded."""
-        case = self.case(case_id, metric)
-        return (*case_cells(case), case.conclusion.value)
+        table = [[*map(str, row.cells)] for row in self.titled(f"{metric} (").table]
+        [cells] = [cells for name, *cells in table if name.partition(" ")[0] == case_id]
+        return tuple(cells)
 
     def match(self, *patterns):
         pytest.LineMatcher(self.lines).fnmatch_lines(patterns)
@@ -119,7 +125,7 @@ def test_too_few_runs_have_no_interval(ours, theirs):
     shown = Shown(session(at(350.0, runs=ours)), session(at(700.0, runs=theirs)))
     runs, _, _, ratio, interval, word = shown.row(ONE)
     assert (runs, interval, word) == (f"{ours}, {theirs}", "-", "too few runs")
-    assert "An interval needs 3 runs on both sides." in list(remarks_of(shown.comparison))
+    assert "An interval needs 3 runs on both sides." in shown.remarks
     assert shown.head == f"throughput {ratio} x, too few runs to be sure"
     for text in (shown.terminal, shown.markdown):
         assert shown.head in text
@@ -464,9 +470,9 @@ def test_the_same_session_twice_is_compared_and_told():
     one = session(at(350.0))
     shown = Shown(one, one)
     assert shown.row(ONE)[3] == "1.000"
-    assert next(remarks_of(shown.comparison)).startswith("Both files are of one session")
+    assert shown.remarks[0].startswith("Both files are of one session")
     cut = Shown(one, replace(one, interrupted=True))
-    assert next(remarks_of(cut.comparison)).startswith("The session of B was interrupted")
+    assert cut.remarks[0].startswith("The session of B was interrupted")
 
 
 # ---------------------------------------------------------------------- how it is shown

@@ -725,12 +725,11 @@ def test_its_comment_goes_to_the_pull_request_of_that_commit(checkout, github):
     run = {"head_branch": "b", "head_sha": "b" * 40, "head_repository": {"owner": {"login": "f"}}}
     (path / "event.json").write_text(json.dumps({"workflow_run": run}), encoding="utf-8")
     with web_server() as web:
-        forge = Forge(web, {"login": "github-actions[bot]"})
+        forge = Forge(web)
         forge.pulls = [{"number": n, "head": {"sha": sha * 40}} for n, sha in ((7, "a"), (8, "b"))]
         given = {
             **github,
             "GITHUB_API_URL": web.url,
-            "GITHUB_GRAPHQL_URL": f"{web.url}/graphql",
             "GITHUB_REPOSITORY": "acme/widgets",
             "GITHUB_REF": "refs/heads/main",
             "GITHUB_EVENT_PATH": str(path / "event.json"),

@@ -15,12 +15,11 @@ from pytest_dlperf.model.judgement import (
     Verdict,
 )
 from pytest_dlperf.report import words
-from pytest_dlperf.report.facts import Fact, case_facts, facts
+from pytest_dlperf.report.facts import Fact, case_facts, case_title, facts
 from pytest_dlperf.report.failure import FailureText, headline, reason_facts, why_facts
-from pytest_dlperf.report.rows import case_title
 from pytest_dlperf.report.text import phrase
 
-TONIGHT = "2026-11-20T03:00:00+01:00"
+NOW = "2026-11-20T03:00:00+01:00"
 """A Friday; in UTC it is Friday too."""
 TUESDAY = Explanation(
     since=PastSession(at="2026-11-17T03:00:00+01:00", commit="1a2b3c4d5e6f"),
@@ -67,14 +66,14 @@ def since(day):
     ],
 )
 def test_the_subject_line_has_verdict_number_and_age(day, said):
-    assert subject(regressed(), since(day), TONIGHT) == f"regressed -9.9 % {said}"
+    assert subject(regressed(), since(day), NOW) == f"regressed -9.9 % {said}"
 
 
 @pytest.mark.parametrize("explanation", [None, Explanation()])
 def test_where_nobody_knows_since_when_the_subject_line_has_the_number(
     explanation,
 ):
-    assert subject(regressed(), explanation, TONIGHT) == "regressed -9.9 %"
+    assert subject(regressed(), explanation, NOW) == "regressed -9.9 %"
 
 
 def test_each_verdict_says_what_has_become_of_the_number():
@@ -84,7 +83,7 @@ def test_each_verdict_says_what_has_become_of_the_number():
         Verdict.REGRESSED, metric=slower, measured=106, accepted=100, difference_percent=6.0
     )
     said = {
-        subject(judgement, TUESDAY, TONIGHT)
+        subject(judgement, TUESDAY, NOW)
         for judgement in (
             measured,
             regressed(8.1, Verdict.IMPROVED),
@@ -109,7 +108,7 @@ def test_each_verdict_says_what_has_become_of_the_number():
 
 def test_cases_that_are_told_together_have_the_least_and_the_most():
     others = [regressed(-11.2), regressed(-10.0)]
-    said = subject(regressed(), TUESDAY, TONIGHT, others=others)
+    said = subject(regressed(), TUESDAY, NOW, others=others)
     assert said == "regressed -9.9 to -11.2 % since Tuesday"
 
 
@@ -117,7 +116,7 @@ def test_cases_that_are_told_together_have_the_least_and_the_most():
 
 
 def onset(explanation):
-    return {label: str(text) for label, text in words.onset(explanation, TONIGHT)}
+    return {label: str(text) for label, text in words.onset(explanation, NOW)}
 
 
 def test_since_when_it_is_so_has_days_commits_and_nights():
@@ -132,7 +131,7 @@ def test_since_when_it_is_so_has_days_commits_and_nights():
     }
     assert onset(replace(TUESDAY, last_good=None))["last good"] == "no session is known"
     assert onset(Explanation(last_good=TUESDAY.last_good, days=4)) == {"last good": good}
-    new = Explanation(since=PastSession(at=TONIGHT), last_good=TUESDAY.since, days=1)
+    new = Explanation(since=PastSession(at=NOW), last_good=TUESDAY.since, days=1)
     assert onset(new) == {
         "since": "this session, Friday 2026-11-20",
         "last good": "Tuesday 2026-11-17, commit 1a2b3c4, 1 day ago",
@@ -141,7 +140,7 @@ def test_since_when_it_is_so_has_days_commits_and_nights():
 
 def test_of_one_day_the_hour_is_told():
     at = "2026-11-20T00:15:00+00:00"
-    known = Explanation(since=PastSession(at=TONIGHT), last_good=PastSession(at=at), days=0)
+    known = Explanation(since=PastSession(at=NOW), last_good=PastSession(at=at), days=0)
     assert onset(known)["last good"] == "earlier today, 01:15"
 
 
@@ -160,7 +159,7 @@ def test_a_commit_of_any_length_fits_a_line():
 
 def test_days_are_those_of_the_place_of_the_session():
     late = Explanation(since=PastSession(at="2026-11-17T23:30:00+00:00"))
-    assert subject(regressed(), late, TONIGHT) == "regressed -9.9 % since Wednesday"
+    assert subject(regressed(), late, NOW) == "regressed -9.9 % since Wednesday"
 
 
 # what differs
@@ -172,13 +171,13 @@ def lines(*differences, verdict=Verdict.REGRESSED):
 
 
 def software(name, *sides):
-    accepted, last_good, tonight = sides
+    accepted, last_good, now = sides
     return Difference(
         kind=DifferenceKind.SOFTWARE,
         name=name,
         accepted=accepted,
         last_good=last_good,
-        now=tonight,
+        now=now,
     )
 
 
@@ -222,13 +221,13 @@ def test_who_accepted_is_named_without_an_address():
         commit="abcdef123456",
         reason="the new loader\nis slower " + "x" * 500,
     )
-    said = str(words.accepted_by(acceptance, TONIGHT))
+    said = str(words.accepted_by(acceptance, NOW))
     assert said.startswith(
         "by Ana Diaz on Tuesday 2026-11-03, commit abcdef1: the new loader is slower"
     )
     assert len(said) < 300
-    assert str(words.accepted_by(Acceptance(at=acceptance.at), TONIGHT)) == "on Tuesday 2026-11-03"
-    assert not words.accepted_by(None, TONIGHT)
+    assert str(words.accepted_by(Acceptance(at=acceptance.at), NOW)) == "on Tuesday 2026-11-03"
+    assert not words.accepted_by(None, NOW)
 
 
 # of a case, and of a test that fails
@@ -244,10 +243,10 @@ def case_of_two(why):
 
 
 def test_metrics_of_a_case_share_a_text_where_they_say_the_same():
-    [alike] = [it for it in case_facts(case_of_two(TUESDAY), TONIGHT) if it.label == "since"]
+    [alike] = [it for it in case_facts(case_of_two(TUESDAY), NOW) if it.label == "since"]
     assert list(map(str, alike.texts)) == ["Tuesday 2026-11-17, commit 1a2b3c4"]
-    later = Explanation(since=PastSession(at=TONIGHT))
-    [apart] = [it for it in case_facts(case_of_two(later), TONIGHT) if it.label == "since"]
+    later = Explanation(since=PastSession(at=NOW))
+    [apart] = [it for it in case_facts(case_of_two(later), NOW) if it.label == "since"]
     assert list(map(str, apart.texts)) == [
         "throughput: Tuesday 2026-11-17, commit 1a2b3c4",
         "peak_memory: this session, Friday 2026-11-20",
@@ -256,12 +255,10 @@ def test_metrics_of_a_case_share_a_text_where_they_say_the_same():
 
 def test_the_title_of_a_case_names_the_metric_that_is_not_the_first():
     both = case_of_two(None)
-    assert str(case_title(both, TONIGHT)).endswith(" since Tuesday: tiny-mlp-fp32-b4-1n2g")
+    assert str(case_title(both, NOW)).endswith(" since Tuesday: tiny-mlp-fp32-b4-1n2g")
     known = make.with_judgement(both, replace(regressed(), verdict=Verdict.PASS))
     known = replace(both, judgements={**known.judgements, "throughput": regressed(0, Verdict.PASS)})
-    assert (
-        str(case_title(known, TONIGHT)) == "regressed +6.0 %: peak_memory of tiny-mlp-fp32-b4-1n2g"
-    )
+    assert str(case_title(known, NOW)) == "regressed +6.0 %: peak_memory of tiny-mlp-fp32-b4-1n2g"
 
 
 def test_of_many_texts_the_others_are_counted():
@@ -273,30 +270,28 @@ def test_of_many_texts_the_others_are_counted():
 def test_what_was_held_against_nothing_says_what_to_do():
     nothing = Judgement(metric=make.THROUGHPUT, verdict=Verdict.NO_BASELINE, measured=9.0)
     case = make.with_judgement(make.measured_case("tiny-mlp-fp32-b4-1n2g", 9.0), nothing)
-    found = {
-        fact.label: str(fact.texts[0]) for fact in facts(case.metrics()["throughput"], TONIGHT)
-    }
+    found = {fact.label: str(fact.texts[0]) for fact in facts(case.metrics()["throughput"], NOW)}
     assert set(found) == {"measured", "reason"}
     assert "--dlperf-create-baselines" in found["reason"]
 
 
 def head(judgement, explanation=None):
-    return str(headline(judgement, explanation, TONIGHT, case_id="case"))
+    return str(headline(judgement, explanation, NOW, case_id="case"))
 
 
 @pytest.mark.parametrize(
-    ("before", "tonight", "news"),
+    ("before", "now", "news"),
     [
-        # Not tonight's commit, for Tuesday's loss.
+        # Not the commit of now, for Tuesday's loss.
         ("9f8e7d6c5b4a", "c4196e5a9b78", "a new commit of bench"),
         ("c4196e5a9b78", "c4196e5a9b78+train.py", "uncommitted changes in train.py"),
         ("c4196e5a9b78+lib/a.py", "c4196e5a9b78", "undone changes in lib/a.py"),
     ],
 )
-def test_the_first_line_says_what_of_a_checkout_is_new(before, tonight, news):
+def test_the_first_line_says_what_of_a_checkout_is_new(before, now, news):
     commit = Difference(
         kind=DifferenceKind.COMMIT, name="working_directory", checkout="bench",
-        last_good=before, now=tonight, came_with_it=True,
+        last_good=before, now=now, came_with_it=True,
     )  # fmt: skip
     said = head(regressed(), replace(TUESDAY, differences=(commit,)))
     assert said.endswith(f"throughput; {news} came with the loss")
@@ -307,7 +302,7 @@ def test_the_first_line_says_what_of_a_checkout_is_new(before, tonight, news):
 def test_a_reason_stands_in_the_first_line_and_below_only_where_that_has_not_all_of_it():
     def told(reason):
         judgement = Judgement(metric=make.THROUGHPUT, verdict=Verdict.FAILED, reason=reason)
-        first = headline(judgement, None, TONIGHT, case_id="case")
+        first = headline(judgement, None, NOW, case_id="case")
         below = reason_facts(judgement, first, case_id="case")
         return str(first), [(fact.label, list(map(str, fact.texts))) for fact in below]
 
@@ -318,15 +313,15 @@ def test_a_reason_stands_in_the_first_line_and_below_only_where_that_has_not_all
     )  # fmt: skip
     remedy = f"give {'them ' * 50}"
     assert told(f"no logs of it; {remedy}") == (
-        "failed: throughput; no logs of it", [("more", [remedy])]
+        "failed: throughput; no logs of it", [("reason", [f"no logs of it; {remedy}"])]
     )  # fmt: skip
     long = f"exited with {'3' * 300}"
     assert told(long)[1] == [("reason", [long])]
 
 
 def test_a_text_of_its_own_is_followed_by_since_when():
-    assert list(why_facts(regressed(), None, TONIGHT)) == []
-    [since] = why_facts(regressed(), Explanation(last_good=TUESDAY.last_good), TONIGHT)
+    assert list(why_facts(regressed(), None, NOW)) == []
+    [since] = why_facts(regressed(), Explanation(last_good=TUESDAY.last_good), NOW)
     assert (since.label, str(since.texts[0])) == ("last good", "Monday 2026-11-16, commit 9f8e7d6")
 
 

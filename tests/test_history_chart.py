@@ -16,7 +16,7 @@ from pytest_dlperf.history.series import (
     Point,
 )
 from pytest_dlperf.model.metric import Better
-from pytest_dlperf.report.html.history_chart import FRAME, history_chart
+from pytest_dlperf.report.html.charts import HISTORY, history_chart
 
 DATE_WIDTH = 200
 """Units of the drawing that a date takes on a telephone."""
@@ -69,7 +69,7 @@ def test_a_number_accepted_at_no_time_is_told_without_a_place():
         [point("2026-03-01T02:00:00+01:00")],
         accepted=(AcceptedChange(at="last spring", old=390.0, new=400.0, why="by hand"),),
     )
-    assert "accepted-sign" not in {shape.style for shape in drawn.chart.shapes}
+    assert not path(drawn, "accepted-sign")
     assert "by hand" in drawn.accepted_changes[0]
 
 
@@ -122,7 +122,7 @@ def test_an_odd_run_does_not_press_the_nights_into_a_line():
     [top, bottom] = [
         int(y) for y in re.findall(r"^m\d+ (\d+)v(\d+)", path(chart(odd), "ranges"))[0]
     ]
-    assert FRAME.top <= top < top + bottom <= FRAME.bottom
+    assert HISTORY.top <= top < top + bottom <= HISTORY.bottom
 
 
 # --------------------------------------------------------------------------- the axis
@@ -184,6 +184,6 @@ def test_a_night_without_a_number_has_its_place():
     drawn = chart(nights, without_number=("2026-03-02T03:00:00+01:00", "2026-03-04T02:00:00+01:00"))
     assert path(drawn, "missing") == drawn.missing
     assert drawn.missing.count("h0") == 2
-    assert drawn.last == ""  # tonight is the last of them
+    assert drawn.last == ""  # that of now is the last
     assert [tick.label for tick in drawn.chart.along][-1] == "2026-03-04"
     assert chart(nights).missing == ""

@@ -162,16 +162,16 @@ CONTRAST = """() => {
 
 
 @pytest.fixture(scope="module")
-def morning(tmp_path_factory):
+def red_page(tmp_path_factory):
     results = bad_night()
-    file = tmp_path_factory.mktemp("morning") / "page.html"
+    file = tmp_path_factory.mktemp("red_page") / "page.html"
     file.write_text(html_page(make.report(results, nights_of(results))), encoding="utf-8")
     return file
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
-def test_a_bad_night_fits_and_can_be_read(chromium, morning, width, scheme):
-    with pages.opened(chromium, morning, width=width, scheme=scheme) as (page, seen):
+def test_a_bad_night_fits_and_can_be_read(chromium, red_page, width, scheme):
+    with pages.opened(chromium, red_page, width=width, scheme=scheme) as (page, seen):
         assert page.get_by_text("2 cases regressed -4.4 to -6.4 % since Tuesday").is_visible()
         drifting = page.locator(".remarks .fold").get_by_text("drifts -0.2 % a week").first
         assert drifting.is_hidden()

@@ -6,7 +6,7 @@ import pytest
 import results_makers as make
 from msgspec.structs import replace
 from nights import Nights
-from test_html_page import Page
+from pages import Page
 
 from pytest_dlperf.history.series import CaseHistory, Point
 from pytest_dlperf.model.baseline import Acceptance
@@ -202,7 +202,7 @@ def test_declared_metrics_are_on_the_page_of_a_session(suite):
     history = "--dlperf-history=nights.sqlite3"
     usual = nights.usual("accepted", printed="max allocated: 14212 MB\n")
     suite.run(*usual, history, "--dlperf-create-baselines")
-    tonight = nights.usual("tonight", printed="max allocated: 15065 MB\n")
+    tonight = nights.usual("now", printed="max allocated: 15065 MB\n")
     suite.run(*tonight, history, "--dlperf-html=page.html")
 
     page = Page((suite.path / "page.html").read_text(encoding="utf-8"))

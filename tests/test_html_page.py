@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 
 import pytest
 import results_makers as make
 from bad_night import bad_night, nights_of
 from msgspec.structs import replace
+from pages import Page
 from published_session import PLENTY, Happening, published, with_all_else, year_of_nights
 
 from pytest_dlperf.history.series import CaseHistory, ChangePoint, Drift, Point
@@ -21,75 +21,6 @@ from pytest_dlperf.report.html.render import render
 pytestmark = pytest.mark.slow
 
 SLOWER = "paddle-resnet50-fp32-b128-4n8g"
-VOID = {"meta", "input", "br", "link", "img", "hr"}
-
-
-class Element:
-    """One element of a page, with all text below it."""
-
-    def __init__(self, name, attributes):
-        self.name = name
-        self.attributes = attributes
-        self.pieces: list[str] = []
-
-    @property
-    def text(self):
-        return " ".join("".join(self.pieces).split())
-
-
-class Page(HTMLParser):
-    """A page read strictly: each element is closed, in its order."""
-
-    def __init__(self, text):
-        super().__init__(convert_charrefs=True)
-        self.elements: list[Element] = []
-        self._open: list[Element] = []
-        self.feed(text)
-        self.close()
-        assert not self._open, [element.name for element in self._open]
-
-    def handle_starttag(self, tag, attrs):
-        names = [name for name, _ in attrs]
-        assert len(set(names)) == len(names), f"{tag} has an attribute twice: {names}"
-        element = Element(tag, {name: value or "" for name, value in attrs})
-        self.elements.append(element)
-        if tag not in VOID:
-            self._open.append(element)
-
-    def handle_startendtag(self, tag, attrs):
-        self.elements.append(Element(tag, {name: value or "" for name, value in attrs}))
-
-    def handle_endtag(self, tag):
-        assert self._open, f"</{tag}> closes nothing"
-        assert self._open.pop().name == tag
-        if tag in {"td", "th", "span", "dt", "dd", "li"}:
-            self.handle_data(" ")
-
-    def handle_data(self, data):
-        for element in self._open:
-            element.pieces.append(data)
-
-    def all(self, name, **wanted):
-        return [
-            element
-            for element in self.elements
-            if element.name == name
-            and all(
-                value in element.attributes.get(key.rstrip("_").replace("_", "-"), "").split()
-                for key, value in wanted.items()
-            )
-        ]
-
-    def one(self, name, **wanted):
-        [element] = self.all(name, **wanted)
-        return element
-
-    def case(self, case_id):
-        return self.one("details", id=f"case-{case_id}")
-
-    def row(self, case_id):
-        [row] = [row.text for row in self.all("tr", class_="row") if f" {case_id} " in row.text]
-        return row
 
 
 def page_of(results, **histories):
@@ -224,13 +155,13 @@ def changed(case_id, on):
 
 
 @pytest.fixture(scope="module")
-def morning():
+def red_page():
     results = bad_night()
     return page_of(results, histories=nights_of(results))
 
 
-def test_what_is_suspicious_stands_before_what_is_folded(morning):
-    remarks = morning.one("div", class_="remarks").text
+def test_what_is_suspicious_stands_before_what_is_folded(red_page):
+    remarks = red_page.one("div", class_="remarks").text
     places = [
         remarks.index(told)
         for told in (
@@ -239,21 +170,23 @@ def test_what_is_suspicious_stands_before_what_is_folded(morning):
         )
     ]
     assert places == sorted(places)
-    folded = " ".join(fold.text for fold in morning.all("details", class_="fold"))
+    folded = " ".join(fold.text for fold in red_page.all("details", class_="fold"))
     assert "drifts" in folded
-    assert morning.one("ul", class_="urgent").text.startswith("host node7 cannot be used")
+    assert red_page.one("ul", class_="urgent").text.startswith("host node7 cannot be used")
 
 
-def test_the_head_links_commit_and_ci_and_the_foot_has_the_session(morning):
-    head = morning.one("header")
-    links = {e.attributes["href"]: e.text for e in morning.all("a") if e.text in ("1a2b3c4", "run")}
+def test_the_head_links_commit_and_ci_and_the_foot_has_the_session(red_page):
+    head = red_page.one("header")
+    links = {
+        e.attributes["href"]: e.text for e in red_page.all("a") if e.text in ("1a2b3c4", "run")
+    }
     assert links == {
         "https://git.example.org/lab/bench/commit/1a2b3c4d5e6f": "1a2b3c4",
         "https://git.example.org/lab/bench/actions/runs/4711": "run",
     }
     session = "5f1c2a9e-7b1d-4a7e-9a43-0d6f6f1f8a11"
     assert session not in head.text
-    assert session in morning.one("footer").text
+    assert session in red_page.one("footer").text
 
 
 @pytest.mark.parametrize("address", ["javascript:alert(1)", 'http://a"b'])

@@ -61,7 +61,7 @@ def properties(element):
 
 @pytest.mark.parametrize("family", ["xunit1", "xunit2", "legacy"])
 def test_the_verdict_is_the_message_of_the_failure(nights, family):
-    night = nights.usual("tonight", of_1n2g=0.9)
+    night = nights.usual("now", of_1n2g=0.9)
     tests = run(nights, *night, "-o", f"junit_family={family}")
     failure = tests[f"test_throughput[{TWO}]"].find("failure")
     assert failure.get("message") == "regressed -9.9 %: throughput"
@@ -71,7 +71,7 @@ def test_the_verdict_is_the_message_of_the_failure(nights, family):
 
 
 def test_all_that_is_known_stands_in_flat_properties(nights, workers):
-    tests = run(nights, *nights.usual("tonight", of_1n2g=0.9), *workers)
+    tests = run(nights, *nights.usual("now", of_1n2g=0.9), *workers)
 
     throughput = properties(tests[f"test_throughput[{TWO}]"])
     assert all(name.startswith("dlperf.") for name in throughput)
@@ -115,7 +115,7 @@ def test_programs_are_told_since_when():
 
 
 def test_a_skipped_test_has_its_reason(nights):
-    night = nights.night("tonight", {"1n1g": [400.0] * 3})
+    night = nights.night("now", {"1n1g": [400.0] * 3})
     told = properties(run(nights, *night)[f"test_throughput[{TWO}]"])
     assert told["dlperf.verdict"] == "skipped"
     assert told["dlperf.throughput.reason"].startswith(f"no logs of {TWO}; ")
@@ -125,7 +125,7 @@ def test_a_skipped_test_has_its_reason(nights):
 @pytest.mark.parametrize("family", ["xunit1", "legacy"])
 def test_properties_of_users_stay_and_ours_are_the_last_ones(nights, family):
     (nights.suite.path / "bench_tests" / "test_own.py").write_text(OWN_TESTS)
-    night = nights.usual("tonight")
+    night = nights.usual("now")
     night[1] = "tiny and ends_badly"
     tests = run(nights, *night, "-o", f"junit_family={family}")
     told = properties(tests[f"test_ends_badly[{ONE}]"])
@@ -139,7 +139,7 @@ def test_properties_of_users_stay_and_ours_are_the_last_ones(nights, family):
 
 def test_what_is_printed_nowhere_breaks_no_xml(nights):
     (nights.suite.path / "bench_tests" / "test_own.py").write_text(OWN_TESTS)
-    night = nights.usual("tonight")
+    night = nights.usual("now")
     night[1] = "tiny and begins_badly"
     tests = run(nights, *night, "-o", "junit_logging=all")
     told = properties(tests[f"test_begins_badly[{ONE}]"])
@@ -149,7 +149,7 @@ def test_what_is_printed_nowhere_breaks_no_xml(nights):
 
 def test_a_crashed_worker_leaves_the_file_whole(nights):
     (nights.suite.path / "bench_tests" / "test_own.py").write_text(OWN_TESTS)
-    night = nights.usual("tonight")
+    night = nights.usual("now")
     # Two tests go out at once; xdist breaks if it sends more to a worker that has just died.
     night[1] = "tiny and 1n1g and (test_throughput or test_dies)"
     tests = run(nights, *night, "-n", "1")

@@ -47,7 +47,7 @@ def test_a_red_session_tells_everybody_once_and_no_secret(suite, web, monkeypatc
     monkeypatch.setenv("SERVICES", f"xml://{LOOPBACK}:{web.port}/{SECRET}")
     monkeypatch.setenv("DLPERF_NOTIFY", "ping=HOOK json=HOOK apprise=SERVICES github")
     result = suite.run(
-        *nights.usual("tonight", of_1n2g=0.9),
+        *nights.usual("now", of_1n2g=0.9),
         *("--dlperf-json", files["r.json"], "--dlperf-history", files["h.sqlite3"]),
         *("--junitxml", files["j.xml"], "--dlperf-html", files["p.html"], "-vv"),
         *("--dlperf-markdown", files["m.md"], *workers),
@@ -83,7 +83,7 @@ def test_a_green_session_stays_green_whatever_becomes_of_its_notice(suite, web):
         "dlperf_notify =\n    ping=HOOK\n    json=NO_SUCH_HOOK\n    healthchecks=HOOK\n"
         "dlperf_notify_on = always\n"
     )
-    night = nights.usual("tonight")
+    night = nights.usual("now")
     result = suite.run(*night)
     assert result.ret == 0
     assert str(result.stdout).count("no notice was sent") == 3

@@ -6,7 +6,7 @@ from results_makers import judged, measured_case, with_judgement
 
 from pytest_dlperf.model.case import Topology
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.report.remarks import suspicion_lines, where_lost
+from pytest_dlperf.report.overview import places_of_losses, where_lost
 
 ONE, TWO, FOUR = (f"paddle-resnet50-fp32-b128-1n{devices}g" for devices in (1, 2, 4))
 
@@ -115,5 +115,5 @@ def test_a_loss_that_was_accepted_has_no_place(is_recorded):
     lost = judged(Verdict.REGRESSED, measured=80.0, accepted=100.0, difference_percent=-20.0)
     lost = replace(lost, recorded=is_recorded)
     slow = [with_judgement(measured_case(each, 80.0), lost) for each in (TWO, FOUR)]
-    told = " ".join(suspicion_lines([measured_case(ONE, 100.0), *slow]))
+    told = " ".join(map(str, places_of_losses([measured_case(ONE, 100.0), *slow])))
     assert ("the loss of throughput comes from inside the node" in told) is not is_recorded

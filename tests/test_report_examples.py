@@ -42,7 +42,7 @@ class Called:
 
     def __init__(self):
         self.calls: list[tuple[str, Any]] = []
-        self.project, self.name = "dlperf", "tonight"
+        self.project, self.name = "dlperf", "now"
 
     def __getattr__(self, name):
         def call(*values, **named):

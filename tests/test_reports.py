@@ -107,7 +107,7 @@ def pytest_dlperf_reports(config):
 def test_a_conftest_adds_a_report_with_an_option_of_its_own(suite, nights, workers):
     suite.pytester.makeconftest(CONFTEST)
 
-    result = suite.run(*nights.usual("tonight"), "--csv", "new/it.csv", *workers)
+    result = suite.run(*nights.usual("now"), "--csv", "new/it.csv", *workers)
 
     result.stdout.fnmatch_lines(["CSV file: new/it.csv, in a new folder"])
     rows = (suite.path / "new" / "it.csv").read_text(encoding="utf-8").splitlines()
@@ -151,7 +151,7 @@ def test_a_report_that_cannot_be_written_is_told_also_where_no_test_runs(suite):
 
 def test_a_dry_run_leaves_the_reports_of_the_last_session_alone(nights):
     suite = nights.suite
-    suite.run(*nights.usual("tonight"), "--dlperf-json", "it.json")
+    suite.run(*nights.usual("now"), "--dlperf-json", "it.json")
     before = (suite.path / "it.json").read_bytes()
 
     result = suite.run("-k", "tiny", "--dlperf-dry-run", "--dlperf-json", "it.json")

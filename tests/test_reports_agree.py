@@ -18,7 +18,7 @@ def test_machine_readable_reports_have_one_word_for_a_number(suite):
     """With pooled sessions the reference is another number than the accepted one."""
     nights = Nights(suite)
     nights.accept(*(nights.numbers(f"accepted {night}") for night in range(6)))
-    night = nights.usual("tonight", of_1n2g=0.9)
+    night = nights.usual("now", of_1n2g=0.9)
     suite.run(*night, "--junitxml=junit.xml", "--benchmark-json=b.json", "--dlperf-json=r.json")
 
     cases = json.loads((suite.path / "r.json").read_text(encoding="utf-8"))["cases"]

@@ -1,7 +1,7 @@
 """Text tables and wrapped lines."""
 
 from pytest_dlperf.model.numbers import named
-from pytest_dlperf.report.printing import aligned, columns, listed, padded, stacked, wrapped
+from pytest_dlperf.report.printing import aligned, columns, padded, stacked, wrapped
 
 ROWS = [("case", "median", "verdict"), ("one", "399.98", "pass"), ("another", "7", "regressed")]
 
@@ -45,15 +45,6 @@ def test_a_sentence_keeps_options_and_percentages_whole():
 
 def test_no_line_is_a_command_to_what_runs_the_session():
     assert not any(line.startswith("::") for line in wrapped("what ends in ::error::it", 14))
-
-
-def test_a_list_breaks_between_its_pieces():
-    runs = ["1: 400.00", "2: 398.00", "3: 401.00", "4: 399.00"]
-    assert listed("runs", runs, 30) == [
-        "runs 1: 400.00 2: 398.00",
-        "        3: 401.00 4: 399.00",
-    ]
-    assert listed("runs", [], 30) == []
 
 
 def test_of_many_things_the_first_are_named():

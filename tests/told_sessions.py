@@ -159,8 +159,7 @@ def failure(explanation: Explanation | None = EVERYTHING) -> str:
 
 
 def terminal(session: SessionReport) -> str:
-    lines = summary_lines(session.results.cases, [], now=make.STARTED, width=120)
-    return "\n".join(line.text for line in lines)
+    return "\n".join(line.text for line in summary_lines(session, width=120))
 
 
 FORMS: Final[Mapping[str, Callable[[SessionReport], str]]] = {

@@ -16,7 +16,6 @@ from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.numbers import counted
 from pytest_dlperf.report.comparison import Section, comparison_markdown, sections
 from pytest_dlperf.report.printing import printable, stacked, wrapped
-from pytest_dlperf.report.text import phrase
 from pytest_dlperf.results.comparison import Comparison, Conclusion, compare_results
 from pytest_dlperf.results.file import read_results
 
@@ -131,7 +130,7 @@ def comparison_lines(comparison: Comparison, files: Sequence[str], style: Style)
 
 
 def _table(section: Section, style: Style) -> Iterator[str]:
-    rows = [[str(phrase("{}", cell)) for cell in row.cells] for row in section.table]
+    rows = [[*map(str, row.cells)] for row in section.table]
     head, *below = stacked(rows, section.align, names=1, width=style.width)
     yield from (style(line, "bold") for line in head)
     for row, (*before, last) in zip(section.table[1:], below, strict=True):

@@ -16,9 +16,15 @@ from pytest_dlperf.config.notices import targets
 from pytest_dlperf.config.values import NotifyOn, OptionText, history
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.notices.brief import notice_of
-from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.due import is_due
-from pytest_dlperf.notices.notice import Block, Notice, Notifier, lines_of, send_all
+from pytest_dlperf.notices.notice import (
+    Block,
+    Notice,
+    Notifier,
+    builtin_notifiers,
+    lines_of,
+    send_all,
+)
 from pytest_dlperf.report.session import session_report
 from pytest_dlperf.report.text import phrase
 from pytest_dlperf.results.file import read_results

@@ -30,7 +30,6 @@ class Forge(Struct, frozen=True, kw_only=True):
     tokens: tuple[str, ...]
     event: str = ""
     """Names a JSON file that describes what started the job."""
-    graphql: str = ""
 
 
 class Engine(Struct, frozen=True, kw_only=True):
@@ -63,7 +62,6 @@ GITHUB: Final = Forge(
     pull_request="GITHUB_REF",
     tokens=("GITHUB_TOKEN", "GH_TOKEN"),
     event="GITHUB_EVENT_PATH",
-    graphql="GITHUB_GRAPHQL_URL",
 )
 GITLAB: Final = Forge(
     server="CI_SERVER_URL",

@@ -129,12 +129,15 @@ class Judgement(Struct, frozen=True, kw_only=True):
     """Why it was expected to fail as it did; ``None`` where it was not."""
 
     @property
+    def difference_percent(self) -> float | None:
+        """How far the runs that count lie above the reference; the median may lie elsewhere."""
+        return self.decision.difference_percent if self.decision is not None else None
+
+    @property
     def loss_percent(self) -> float | None:
         """By how much it is worse than the reference; negative: better."""
-        decision, better = self.decision, self.metric.better
-        if decision is None or better is None:
-            return None
-        return -better.sign * decision.difference_percent
+        difference, better = self.difference_percent, self.metric.better
+        return None if difference is None or better is None else -better.sign * difference
 
     @property
     def status(self) -> Verdict:

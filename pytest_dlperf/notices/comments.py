@@ -8,17 +8,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from pytest_dlperf.config.notices import is_address
 from pytest_dlperf.files.ci import GITHUB, GITLAB, Forge
 from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
-from pytest_dlperf.notices.posting import RefusedError, call, clipped, host_of
+from pytest_dlperf.notices.posting import call, clipped, host_of
 
 _LONGEST: Final = 60_000
 """Characters; GitHub takes 65,536 of them."""
@@ -31,10 +29,12 @@ _QUICK_ACTION: Final = re.compile(r"^(\s*)(?=/[A-Za-z])", re.MULTILINE)
 class Comments(Notifier):
     """Keeps one comment up to date, also when it turns green."""
 
-    def __init__(
-        self, kind: str, label: str = "", environment: Mapping[str, str] = os.environ
-    ) -> None:
-        self.name = kind
+    forge: Forge
+    kind: str
+    update_method: str
+
+    def __init__(self, label: str = "", environment: Mapping[str, str] = os.environ) -> None:
+        self.name = self.kind
         self._label = label
         self._environment = environment
 
@@ -43,50 +43,30 @@ class Comments(Notifier):
         base = self._base()
         if base is None:
             return False
-        marker = _marker(notice.cluster, self._label)
-        body = clipped(f"{marker}\n{self._safe(notice.markdown)}", _LONGEST)
-        author = self._author()
-        if author is None:  # which the author of a comment may be too, when they are gone
-            raise NoticeError(f"{host_of(base)} does not say whose token it was given")
-        known = self._known(base, marker, author)
-        if known is not None:
-            self._asked(self._update_method, self._address_of(base, known), {"body": body})
-        elif notice.is_due:
-            self._asked("POST", base, {"body": body})
-        return known is not None or notice.is_due
+        cluster, label = (quote(word, safe="") for word in (notice.cluster or "", self._label))
+        marker = f"<!-- pytest-dlperf {cluster}/{label} -->"
+        body = {"body": clipped(f"{marker}\n{self._safe(notice.markdown)}", _LONGEST)}
+        for comment in self._listed(base):
+            if str(comment.get("body", "")).startswith(marker):
+                self._asked(self.update_method, self._address_of(base, int(comment["id"])), body)
+                return True
+        if notice.is_due:
+            self._asked("POST", base, body)
+        return notice.is_due
 
-    _forge: Forge
-    _update_method: str
-
-    @abstractmethod
     def _base(self) -> str | None:
         """Return the address of all comments; ``None`` where the run is not of a pull request."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def _headers(self) -> Mapping[str, str]:
+    def _headers(self, token: str) -> Mapping[str, str]:
         """Return what proves who asks."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def _author(self) -> object:
-        """Return who asks. Others may write the hidden line too: their comments are not ours."""
-
-    @abstractmethod
-    def _author_of(self, comment: Mapping[str, Any]) -> object:
-        """Return the author of a comment."""
-
-    @abstractmethod
     def _address_of(self, base: str, comment: int) -> str:
-        """Return the address of one comment."""
+        return f"{base}/{comment}"
 
     def _safe(self, markdown: str) -> str:
         return markdown
-
-    def _known(self, base: str, marker: str, author: object) -> int | None:
-        for comment in self._listed(base):
-            is_marked = str(comment.get("body", "")).startswith(marker)
-            if is_marked and self._author_of(comment) == author:
-                return int(comment["id"])
-        return None
 
     def _listed(self, address: str) -> Iterator[Mapping[str, Any]]:
         """Yield all of a list, the oldest first."""
@@ -100,14 +80,13 @@ class Comments(Notifier):
             if len(found) < _PAGE:
                 return
 
-    def _object(self, method: str, address: str, payload: Any = None) -> Mapping[str, Any]:
-        found = self._asked(method, address, payload)
-        return found if isinstance(found, dict) else {}
-
     def _asked(self, method: str, address: str, payload: Any = None) -> Any:
         if not is_address(address):
             raise NoticeError("the CI names no address of its interface")
-        answer = call(method, address, payload, headers=self._headers())
+        token = self._variable(*self.forge.tokens)
+        if not token:
+            raise NoticeError(f"{self.forge.tokens[0]} is not set")
+        answer = call(method, address, payload, headers=self._headers(token))
         try:
             return json.loads(answer) if answer else None
         except ValueError:
@@ -117,19 +96,13 @@ class Comments(Notifier):
         """Give the first of these variables that is set; the empty text if none is."""
         return next(filter(None, (self._environment.get(name, "").strip() for name in names)), "")
 
-    def _token(self) -> str:
-        names = self._forge.tokens
-        if token := self._variable(*names):
-            return token
-        raise NoticeError(f"{names[0]} is not set")
 
-
-@final
 class GitHubComments(Comments):
     """Comments of GitHub, and of Gitea and Forgejo, which have its variables and its interface."""
 
-    _forge = GITHUB
-    _update_method = "PATCH"
+    forge = GITHUB
+    kind = "github"
+    update_method = "PATCH"
 
     def _base(self) -> str | None:
         number = self._number() if self._variable(*GITHUB.repositories) else None
@@ -144,12 +117,10 @@ class GitHubComments(Comments):
         if found is not None:
             return int(found[1])
         event = self._event()
-        issue = event.get("issue", {})
+        issue, run = event.get("issue", {}), event.get("workflow_run", {})
         pulls = [event.get("pull_request"), issue if issue.get("pull_request") else None]
-        run = event.get("workflow_run", {})
         pulls += run.get("pull_requests") or (self._pulls_of(run) if run else [])
-        numbers = (pull["number"] for pull in pulls if pull and "number" in pull)
-        return next(numbers, None)
+        return next((pull["number"] for pull in pulls if pull and "number" in pull), None)
 
     def _pulls_of(self, run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Find the pull request of another workflow's run: of a fork's, GitHub does not name it."""
@@ -169,36 +140,20 @@ class GitHubComments(Comments):
             raise NoticeError(f"the file of {GITHUB.event} cannot be read") from None
         return event if isinstance(event, dict) else {}
 
-    def _headers(self) -> Mapping[str, str]:
-        return {
-            "Accept": "application/vnd.github+json",
-            "Authorization": f"Bearer {self._token()}",
-        }
-
-    def _author(self) -> object:
-        # The token of a job may not ask the REST interface who it is. Others have no such
-        # interface, and some name one all the same.
-        if graphql := self._variable(GITHUB.graphql):
-            with suppress(RefusedError):
-                found = self._object("POST", graphql, {"query": "query { viewer { login } }"})
-                return ((found.get("data") or {}).get("viewer") or {}).get("login")
-        api = self._repository().partition("/repos/")[0]
-        return self._object("GET", f"{api}/user").get("login")
-
-    def _author_of(self, comment: Mapping[str, Any]) -> object:
-        return (comment.get("user") or {}).get("login")
+    def _headers(self, token: str) -> Mapping[str, str]:
+        return {"Accept": "application/vnd.github+json", "Authorization": f"Bearer {token}"}
 
     def _address_of(self, base: str, comment: int) -> str:
         del base
         return f"{self._repository()}/issues/comments/{comment}"
 
 
-@final
 class GitLabComments(Comments):
     """Notes of a merge request of GitLab."""
 
-    _forge = GITLAB
-    _update_method = "PUT"
+    forge = GITLAB
+    kind = "gitlab"
+    update_method = "PUT"
 
     def _base(self) -> str | None:
         api, number = self._variable(GITLAB.api), self._variable(GITLAB.pull_request)
@@ -211,19 +166,5 @@ class GitLabComments(Comments):
         """Have no line begin a quick action, such as ``/merge``."""
         return _QUICK_ACTION.sub(r"\1\\", markdown)
 
-    def _headers(self) -> Mapping[str, str]:
-        return {"PRIVATE-TOKEN": self._token()}
-
-    def _author(self) -> object:
-        return self._object("GET", f"{self._variable(GITLAB.api)}/user").get("id")
-
-    def _author_of(self, comment: Mapping[str, Any]) -> object:
-        return (comment.get("author") or {}).get("id")
-
-    def _address_of(self, base: str, comment: int) -> str:
-        return f"{base}/{comment}"
-
-
-def _marker(cluster: str | None, label: str) -> str:
-    words = (quote(word, safe="") for word in (cluster or "", label))
-    return f"<!-- pytest-dlperf {'/'.join(words)} -->"
+    def _headers(self, token: str) -> Mapping[str, str]:
+        return {"PRIVATE-TOKEN": token}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from pytest_dlperf.config.values import NotifyOn
 from pytest_dlperf.history.rows import seconds_of
@@ -13,9 +12,6 @@ from pytest_dlperf.history.store import History, HistoryError
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import Results
 from pytest_dlperf.report.session import is_red
-
-Failing: TypeAlias = set[tuple[str, str, str]]
-"""Cases, metrics and verdicts."""
 
 _LAST: Final = """
     SELECT name, metric, verdict
@@ -44,7 +40,7 @@ def is_due(results: Results, when: NotifyOn, history_file: Path | None, *, is_ba
         return False
     if is_bad or results.interrupted or not any(result.is_measured for result in results.cases):
         return True
-    failing = set(_failing(results))
+    failing = _failing(results)
     if when is NotifyOn.FAILURE:
         return bool(failing)
     try:
@@ -56,18 +52,18 @@ def is_due(results: Results, when: NotifyOn, history_file: Path | None, *, is_ba
     return red
 
 
-def _failing(results: Results) -> Iterator[tuple[str, str, str]]:
-    """Yield what fails, but for what was expected to."""
-    strict = results.strict
+def _failing(results: Results) -> set[tuple[str, str, str]]:
+    """Return case, metric and verdict of what fails, but for what was expected to."""
+    found, strict = set(), results.strict
     for result in results.cases:
         bad = [one for one in result.judgements.values() if one.status.fails(strict=strict)]
-        for judgement in bad:
-            yield result.case.id, judgement.metric.name, judgement.verdict.value
+        found |= {(result.case.id, one.metric.name, one.verdict.value) for one in bad}
         if result.status.fails(strict=strict) and not (bad and result.is_whole):
-            yield result.case.id, "", result.status.value
+            found.add((result.case.id, "", result.status.value))
+    return found
 
 
-def _is_change(history: History, results: Results, failing: Failing) -> bool:
+def _is_change(history: History, results: Results, failing: set[tuple[str, str, str]]) -> bool:
     """Tell whether other cases, metrics or verdicts fail than in the last session.
 
     Of that only what this session judges, and does not expect to fail, counts.
@@ -84,13 +80,12 @@ def _is_change(history: History, results: Results, failing: Failing) -> bool:
         for name, judgement in result.judgements.items()
         if judgement.expected is None
     }
-    before = set()
-    for case_id, name, verdict in history.tuples(_LAST, tuple[str, str, str], values):
-        status = verdict_of(verdict)
-        fails = status is not None and status.fails(strict=results.strict)
-        if fails and (case_id, name) in judged:
-            before.add((case_id, name, verdict))
+    before = {
+        (case_id, name, verdict)
+        for case_id, name, verdict in history.tuples(_LAST, tuple[str, str, str], values)
+        if (status := verdict_of(verdict)) and status.fails(strict=results.strict)
+        if (case_id, name) in judged
+    }
     # What was skipped in every session is in no history.
     known = {name for (name,) in history.tuples(_CASES, tuple[str])}
-    skipped = Verdict.SKIPPED.value
-    return before != {one for one in failing if one[0] in known or one[2] != skipped}
+    return before != {one for one in failing if one[0] in known or one[2] != Verdict.SKIPPED}

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from pytest_dlperf.config.notices import COMMENTS, PINGS, Target
 from pytest_dlperf.model.errors import BrokenError, DlperfError
 from pytest_dlperf.report.printing import printable
 from pytest_dlperf.report.session import SessionReport
@@ -91,18 +92,43 @@ class Notifier:
         raise NotImplementedError
 
 
+class _Named(Notifier):
+    """A notifier that looks up its address, which may be in a variable, when it is needed."""
+
+    def __init__(self, target: Target) -> None:
+        self.name = target.kind
+        self.is_told_always = target.kind in (*PINGS, *COMMENTS)
+        self._target = target
+
+    def begin(self) -> None:
+        if self._target.kind == "healthchecks":
+            self._found().begin()
+
+    def send(self, notice: Notice) -> bool | None:
+        return self._found().send(notice)
+
+    def _found(self) -> Notifier:
+        from pytest_dlperf.notices.services import MAKERS
+
+        found = MAKERS[self._target.kind](self._target.where())
+        self.name = found.name
+        return found
+
+
+def builtin_notifiers(targets: Iterable[Target]) -> Iterator[Notifier]:
+    """Yield a notifier for each target.
+
+    One whose address cannot be found says so when it is to send: no session ends for it.
+    """
+    yield from map(_Named, targets)
+
+
 class Outcome(Struct):
     """What has become of one notifier."""
 
     notifier: Notifier
     is_told: bool = False
     fault: str | None = None
-
-    @property
-    def line(self) -> str | None:
-        """The line that says why the notice was not sent."""
-        fault = self.fault
-        return fault and printable(f"no notice was sent by {self.notifier.name}: {fault}")
 
 
 def send_all(notifiers: Iterable[Notifier], notice: Notice) -> list[Outcome]:
@@ -116,17 +142,19 @@ def begin_all(notifiers: Iterable[Notifier]) -> list[Outcome]:
     return _all_at_once(list(notifiers), _begun, BEGIN_LIMIT_S)
 
 
+def _begun(notifier: Notifier) -> bool:
+    notifier.begin()
+    return False
+
+
 def lines_of(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Say who was told, and who could not be."""
     told = [outcome.notifier.name for outcome in outcomes if outcome.is_told]
     if told:
         yield printable(f"notice sent: {', '.join(told)}")
-    yield from filter(None, (outcome.line for outcome in outcomes))
-
-
-def _begun(notifier: Notifier) -> bool:
-    notifier.begin()
-    return False
+    for outcome in outcomes:
+        if outcome.fault:
+            yield printable(f"no notice was sent by {outcome.notifier.name}: {outcome.fault}")
 
 
 def _all_at_once(

@@ -20,10 +20,6 @@ _LARGEST_ANSWER: Final = 16 * 1024 * 1024
 _AGAIN: Final = (429, 500, 502, 503, 504)
 
 
-class RefusedError(NoticeError):
-    """A service has refused."""
-
-
 class _NoRedirect(request.HTTPRedirectHandler):
     """Follows no redirect: what is sent holds secrets, and was meant for that host alone."""
 
@@ -57,17 +53,16 @@ def call(
     Raises:
         NoticeError: The service cannot be reached, or refuses.
     """
-    body, kind = _body(payload)
-    asked = request.Request(  # noqa: S310 - only http and https come so far (config.notices)
-        address,
-        data=body,
-        method=method,
-        headers={
-            "User-Agent": f"pytest-dlperf/{metadata.version('pytest-dlperf')}",
-            **({"Content-Type": kind} if body is not None else {}),
-            **(headers or {}),
-        },
-    )
+    known = {"User-Agent": f"pytest-dlperf/{metadata.version('pytest-dlperf')}", **(headers or {})}
+    body = payload if isinstance(payload, bytes) else None
+    if payload is not None:
+        known["Content-Type"] = "text/plain; charset=utf-8"
+    if payload is not None and body is None:
+        known["Content-Type"] = "application/json; charset=utf-8"
+        # JSON has no lone surrogates, as broken logs have: they are escaped.
+        body = json.dumps(payload, ensure_ascii=True).encode()
+    # Only http and https come so far (config.notices).
+    asked = request.Request(address, body, known, method=method)  # noqa: S310
     opener = request.build_opener(_NoRedirect)
     host = host_of(address)
     while True:
@@ -82,17 +77,9 @@ def call(
                     continue
                 # Not in the service's own words: they may repeat a secret.
                 phrase = http.client.responses.get(refused.code, "")
-                message = f"{host} answers {refused.code} {phrase}".rstrip()
-                raise RefusedError(message) from None
+                raise NoticeError(f"{host} answers {refused.code} {phrase}".rstrip()) from None
         except (OSError, http.client.HTTPException, ValueError) as fault:
             reason = fault.reason if isinstance(fault, error.URLError) else fault
             # The text of others may hold the address.
             why = reason if isinstance(reason, OSError) else type(fault).__name__
             raise NoticeError(f"{host} cannot be reached: {why}") from None
-
-
-def _body(payload: Any) -> tuple[bytes | None, str]:
-    if payload is None or isinstance(payload, bytes):
-        return payload, "text/plain; charset=utf-8"
-    # JSON has no lone surrogates, as broken logs have: they are escaped.
-    return json.dumps(payload, ensure_ascii=True).encode(), "application/json; charset=utf-8"

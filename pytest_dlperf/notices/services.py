@@ -1,12 +1,15 @@
-"""Notices by the services of Apprise, as plain text, and as JSON to an address."""
+"""Where notices go: the services of Apprise, JSON to an address, pings, comments of a forge."""
 
 from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -14,8 +17,10 @@ from msgspec.structs import replace
 from pytest_dlperf.config.notices import NO_APPRISE
 from pytest_dlperf.model.judgement import Explanation
 from pytest_dlperf.model.results import CaseResult
+from pytest_dlperf.notices.comments import GitHubComments, GitLabComments
 from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
 from pytest_dlperf.notices.posting import call, clipped, host_of
+from pytest_dlperf.report.html.page import html_page
 from pytest_dlperf.report.session import SessionReport
 from pytest_dlperf.report.status import counts, metric_words, worst_first
 from pytest_dlperf.results.file import metric_entry
@@ -25,22 +30,65 @@ _JSON_CASES: Final = 200
 _JSON_DIFFERENCES: Final = 20
 _JSON_VALUE: Final = 500
 """Characters of a value."""
+_MAX_BYTES: Final = 10_000
+"""Of a ping's text; such services keep some 10 to 100 kB."""
 
 
-@final
 class Webhook(Notifier):
     """Posts a notice as JSON to an address."""
 
+    kind = "json"
+
     def __init__(self, address: str) -> None:
-        self.name = f"json ({host_of(address)})"
+        self.name = f"{self.kind} ({host_of(address)})"
         self._address = address
 
-    def send(self, notice: Notice) -> None:
+    def send(self, notice: Notice) -> bool | None:
         """Post it."""
         call("POST", self._address, notice_data(notice))
+        return True
 
 
-@final
+class Ping(Webhook):
+    """Requests an address of a dead man's switch at the end of each whole session."""
+
+    kind = "ping"
+
+    def send(self, notice: Notice) -> bool | None:
+        """Ping, unless the session was interrupted."""
+        if notice.session is None or notice.session.results.interrupted:
+            return False
+        call("GET", self._address)
+        return True
+
+
+class Healthchecks(Webhook):
+    """Pings a check by the protocol of Healthchecks, which others speak too.
+
+    ``/start`` at the first test, the address itself at the end of a whole session, ``/fail`` at
+    that of one that was interrupted; https://healthchecks.io/docs/http_api.
+    """
+
+    kind = "healthchecks"
+
+    def begin(self) -> None:
+        """Say that the session has begun."""
+        call("POST", self._with("/start"), b"", tries=1)
+
+    def send(self, notice: Notice) -> bool | None:
+        """Say that it has ended, and how."""
+        if notice.session is None:
+            return False
+        text = f"{notice.subject}\n\n{notice.text}".encode("utf-8", "backslashreplace")
+        signal = "/fail" if notice.session.results.interrupted else ""
+        call("POST", self._with(signal), text[:_MAX_BYTES])
+        return True
+
+    def _with(self, signal: str) -> str:
+        parts = urlsplit(self._address)
+        return parts._replace(path=f"{parts.path.rstrip('/')}{signal}").geturl()
+
+
 class Apprise(Notifier):
     """Sends the text to whatever services Apprise knows."""
 
@@ -89,11 +137,24 @@ class Apprise(Notifier):
 
 
 def _page(session: SessionReport, folder: str) -> str:
-    from pytest_dlperf.report.html.page import html_page
-
     file = Path(folder) / "results.html"
     file.write_text(html_page(session), encoding="utf-8", errors="backslashreplace")
     return str(file)
+
+
+MAKERS: Final[Mapping[str, Callable[[str], Notifier]]] = {
+    "apprise": Apprise,
+    "apprise+page": partial(Apprise, with_page=True),
+    "json": Webhook,
+    "ping": Ping,
+    "healthchecks": Healthchecks,
+    "github": GitHubComments,
+    "gitlab": GitLabComments,
+}
+"""What makes a notifier of a kind, of its address or its name."""
+
+
+# ------------------------------------------------------------------------------------ JSON
 
 
 def notice_data(notice: Notice) -> dict[str, Any]:
@@ -124,26 +185,23 @@ def notice_data(notice: Notice) -> dict[str, Any]:
             "commit": results.origin.commit,
             "counts": {status.value: count for status, count in counts(results.cases).items()},
         },
-        "cases": [_json_case(case) for case in cases[:_JSON_CASES]],
+        "cases": list(map(_json_case, cases[:_JSON_CASES])),
         "more_cases": max(len(cases) - _JSON_CASES, 0),
     }
 
 
 def _json_case(result: CaseResult) -> dict[str, Any]:
-    words = metric_words(result)
-    return {
-        "id": result.case.id,
-        "status": result.status.value,
-        "metrics": {
-            name: {
-                **metric_entry(known),
-                "verdict": words[name][0],
-                "explanation": _json_explanation(known.explanation),
-            }
-            for name, known in result.metrics().items()
-            if name in words and not words[name][1].is_good
-        },
+    words, known = metric_words(result), result.metrics()
+    bad = [name for name in known if name in words and not words[name][1].is_good]
+    metrics = {
+        name: {
+            **metric_entry(known[name]),
+            "verdict": words[name][0],
+            "explanation": _json_explanation(known[name].explanation),
+        }
+        for name in bad
     }
+    return {"id": result.case.id, "status": result.status.value, "metrics": metrics}
 
 
 def _json_explanation(explanation: Explanation | None) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ from pytest_dlperf.plugin.notices import Notices, faults_of
 from pytest_dlperf.plugin.records import SessionRecords, excused, failed, judged
 from pytest_dlperf.plugin.suite import Suite
 from pytest_dlperf.plugin.workers import WorkerInput, WorkerOutput, hand_over, handed_over
-from pytest_dlperf.report.columns import decisive
+from pytest_dlperf.report.status import decisive
 from pytest_dlperf.report.failure import FailureText, fact_lines, failure_message, why_facts
 from pytest_dlperf.report.junit import junit_properties
 from pytest_dlperf.report.printing import plain

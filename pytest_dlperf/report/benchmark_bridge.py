@@ -29,24 +29,25 @@ def hand_over(config: Any, session: SessionReport) -> Iterator[str]:
     A round is a run that counts; its length is the seconds per step: its work over the run's
     throughput. A case with broken runs is left out, and named.
     """
-    if not any(_option(config, name) for name in _ASKING):
+
+    def option(name: str) -> Any:  # None where pytest-benchmark is not loaded
+        return getattr(config.option, f"benchmark_{name}", None)
+
+    if not any(map(option, _ASKING)):
         return
     theirs: Any = getattr(config, "_benchmarksession", None)
     # Under xdist it is disabled without this option, for its own measurements. Ours are made.
-    if _option(config, "disable") and not _option(config, "enable"):
+    if option("disable") and not option("enable"):
         yield "pytest-benchmark was given no case: it is disabled, without --benchmark-enable"
         return
-    results = session.results
     measured = [
-        (result, result.measurement)
-        for result in results.cases
-        if result.measurement and result.case.work
+        (one, one.measurement) for one in session.results.cases if one.measurement and one.case.work
     ]
     faults = {result.case.id: _fault(measurement) for result, measurement in measured}
     try:
         theirs.benchmarks.extend(
             [
-                _benchmark(result, measurement, results.cluster)
+                _benchmark(result, measurement, session.results.cluster)
                 for result, measurement in measured
                 if not faults[result.case.id]
             ]
@@ -60,22 +61,12 @@ def hand_over(config: Any, session: SessionReport) -> Iterator[str]:
         yield f"pytest-benchmark was not given what did not run whole: {named}"
 
 
-def _option(config: Any, name: str) -> Any:
-    """Return an option of pytest-benchmark, ``None`` where it is not loaded."""
-    return getattr(config.option, f"benchmark_{name}", None)
-
-
 def _fault(measurement: Measurement) -> str:
-    """Say why a measurement has no seconds per step to compare with those of other sessions."""
-    broken = measurement.broken_runs
-    if broken:
+    """Say why a case has no seconds per step to compare with those of other sessions."""
+    if broken := measurement.broken_runs:
         return f"run {broken[0].run} {broken[0].status.value}"
     # The published estimator rounds: a very low throughput is 0.00.
-    return "" if min(_throughputs(measurement), default=0) > 0 else "no throughput"
-
-
-def _throughputs(measurement: Measurement) -> tuple[float, ...]:
-    return measurement.samples(THROUGHPUT).values
+    return "" if min(measurement.samples(THROUGHPUT).values, default=0) > 0 else "no throughput"
 
 
 class _Axes(dict[str, Any]):
@@ -88,40 +79,34 @@ class _Axes(dict[str, Any]):
 def _benchmark(result: CaseResult, measurement: Measurement, cluster: str) -> Any:
     from pytest_benchmark.stats import Metadata
 
-    case = result.case
+    case, over = result.case, result.case.reference_topology
+    estimator = measurement.estimator.value
     # With brackets, as the names of tests have them: it groups by what stands before them.
     name = f"step[{case.id}]"
     # In place of a test's fixture. Saved runs are joined by the full name: numbers of two clusters
     # or estimators are not compared, while any test may have measured the case.
     fixture = SimpleNamespace(
         name=name,
-        fullname=f"{cluster}/{measurement.estimator.value}::{name}",
+        fullname=f"{cluster}/{estimator}::{name}",
         group=f"{case.system}-{case.precision}",
         param=case.id,
         params=_Axes(case.axes()),
-        extra_info=_extra_info(result, measurement, cluster),
+        extra_info={
+            "case": case.id,
+            "cluster": cluster,
+            "estimator": estimator,
+            "topology": str(case.topology),
+            "reference_topology": over and str(over),
+            "global_batch": case.global_batch,
+            "metrics": {name: metric_entry(known) for name, known in result.metrics().items()},
+        },
         cprofile_stats=None,
         has_error=False,
     )
     benchmark = Metadata(fixture, iterations=1, options={})
     work = case.work_of_step(measurement.metric(THROUGHPUT).unit)
-    for throughput in _throughputs(measurement):
+    for throughput in measurement.samples(THROUGHPUT).values:
         benchmark.update(work / throughput)
     # What it will ask for when it saves and compares: better now, where a surprise can be told.
     benchmark.as_dict(include_data=True, flat=True)
     return benchmark
-
-
-def _extra_info(result: CaseResult, measurement: Measurement, cluster: str) -> dict[str, Any]:
-    """Return what seconds per step do not say, named as in the results file."""
-    case = result.case
-    over = case.reference_topology
-    return {
-        "case": case.id,
-        "cluster": cluster,
-        "estimator": measurement.estimator.value,
-        "topology": str(case.topology),
-        "reference_topology": None if over is None else str(over),
-        "global_batch": case.global_batch,
-        "metrics": {name: metric_entry(known) for name, known in result.metrics().items()},
-    }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -19,8 +19,8 @@ from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import PUBLISHED_DECIMALS, Measurement
 from pytest_dlperf.model.metric import THROUGHPUT
 from pytest_dlperf.model.results import CaseResult, Results
-from pytest_dlperf.report.columns import by_training
 from pytest_dlperf.report.markdown_text import fenced, inline, table
+from pytest_dlperf.report.status import by_training
 
 _BY_NODE: Final = frozenset(("ngc_pytorch", "pytorch"))
 """Frameworks whose original tables give devices by node, and the batch."""
@@ -33,9 +33,9 @@ class _Row(Struct, frozen=True):
 
     case: Case
     measurement: Measurement
-    average: float | None
-    median: float | None
-    speedup: float | None
+    average: float | None = None
+    median: float | None = None
+    speedup: float | None = None
 
 
 def write_tables(folder: Path, results: Results) -> None:
@@ -49,9 +49,18 @@ def write_tables(folder: Path, results: Results) -> None:
     for members in by_training(trainings).values():
         case, rows = members[0].case, _rows(members)
         file = folder / case.system / f"{case.variant}_result.json"
+        entries = {
+            str(row.case.topology): {
+                "average_speed": row.average,
+                "batch_size_per_device": row.case.batch_per_replica,
+                "median_speed": row.median,
+                "speedup": row.speedup,
+            }
+            for row in rows
+            if row.median is not None
+        }
         if rows or file.exists():
-            log_name = results.log_names.get(case.system, case.system)
-            plain = {log_name: _entries(rows)}
+            plain = {results.log_names.get(case.system, case.system): entries}
             write_whole(file, json.dumps(plain, indent=2, allow_nan=False) + "\n")
         of_system = sections.setdefault(case.system, [])
         if rows:
@@ -71,81 +80,39 @@ def _rows(members: Sequence[CaseResult]) -> list[_Row]:
         if result.measurement is not None
     }
     over = members[0].case.reference
-    if over is not None and over.topology not in rows:
-        # It is measured for the speedups of others, selected or not.
-        reference = next(filter(None, (result.reference for result in members)), None)
-        if reference is not None:
-            rows[over.topology] = _row(over, reference, 1.0)
+    # It is measured for the speedups of others, selected or not.
+    reference = next(filter(None, (result.reference for result in members)), None)
+    if over is not None and over.topology not in rows and reference is not None:
+        rows[over.topology] = _row(over, reference, 1.0)
     return [rows[topology] for topology in sorted(rows)]
 
 
 def _row(case: Case, measurement: Measurement, speedup: float | None) -> _Row:
-    found = measurement.samples(THROUGHPUT)
     if measurement.broken_runs:
-        return _Row(case, measurement, None, None, None)
+        return _Row(case, measurement)
+    found = measurement.samples(THROUGHPUT)
     values = (found.mean, found.median, speedup)
     return _Row(
         case, measurement, *(v and statistics.rounded(v, PUBLISHED_DECIMALS) for v in values)
     )
 
 
-def _entries(rows: Sequence[_Row]) -> dict[str, dict[str, Any]]:
-    return {
-        str(row.case.topology): {
-            "average_speed": row.average,
-            "batch_size_per_device": row.case.batch_per_replica,
-            "median_speed": row.median,
-            "speedup": row.speedup,
-        }
-        for row in rows
-        if row.median is not None
-    }
-
-
 def _section(rows: Sequence[_Row], results: Results) -> str:
+    """Write the table of a training, as the original has it for a framework, and its logs."""
     case, unit = rows[0].case, rows[0].measurement.samples(THROUGHPUT).metric.unit
     options = f", {', '.join(case.options)}" if case.options else ""
     work = str(case.work)
     if work == f"b{case.training_work.batch}":
         work = f"batch size per device {case.training_work.batch}"
-    about = f"{results.estimator.value} estimator, {inline(unit)}"
-    headings, *cells = _columns(rows)
-    blocks = (
-        f"## {case.precision}, {work}{options}",
-        f"{about}, session of {inline(results.started)}",
-        table(headings, cells),
-        _logs(rows),
-    )
-    return "\n\n".join(filter(None, blocks))
-
-
-def _columns(rows: Sequence[_Row]) -> list[tuple[str, ...]]:
-    """Return the headings and the cells of each row, as the original has them for a framework."""
-    framework = rows[0].case.framework
-    has_nodes = framework not in _WITHOUT_NODES or any(row.case.topology.nodes > 1 for row in rows)
-    headings: tuple[str, ...] = ("gpu_num", "samples/s", "speedup")
-    if framework in _BY_NODE:
-        headings = ("gpu_num_per_node", "batch_size_per_device", "samples/s(PyTorch)", "speedup")
-    nodes = [(str(row.case.topology.nodes),) if has_nodes else () for row in rows]
-    return [
-        (("node_num", *headings) if has_nodes else headings),
-        *((*node, *_cells(row)) for node, row in zip(nodes, rows, strict=True)),
-    ]
-
-
-def _cells(row: _Row) -> tuple[str, ...]:
-    case, topology = row.case, row.case.topology
-    median, speedup = (
-        numbers.ABSENT if value is None else f"{value:.2f}" for value in (row.median, row.speedup)
-    )
+    headings = ["gpu_num", "samples/s", "speedup"]
     if case.framework in _BY_NODE:
-        return str(topology.devices_per_node), str(case.batch_per_replica), median, speedup
-    is_one = row.speedup is not None and topology == case.reference_topology
-    return str(topology.world_size), median, "1" if is_one else speedup
-
-
-def _logs(rows: Sequence[_Row]) -> str:
-    """Write a line for each log: the throughputs of its topology so far, by run."""
+        headings = ["gpu_num_per_node", "batch_size_per_device", "samples/s(PyTorch)", "speedup"]
+    cells = [_cells(row) for row in rows]
+    if case.framework not in _WITHOUT_NODES or any(row.case.topology.nodes > 1 for row in rows):
+        headings.insert(0, "node_num")
+        cells = [
+            [str(row.case.topology.nodes), *of_row] for row, of_row in zip(rows, cells, strict=True)
+        ]
     lines: list[str] = []
     for row in rows:
         so_far: dict[int, float] = {}
@@ -153,4 +120,21 @@ def _logs(rows: Sequence[_Row]) -> str:
             if run.log is not None and THROUGHPUT in run.metrics:
                 so_far[run.run] = statistics.rounded(run.metrics[THROUGHPUT], PUBLISHED_DECIMALS)
                 lines.append(f"{run.log} {so_far}")
-    return fenced(lines) if lines else ""
+    about = f"{results.estimator.value} estimator, {inline(unit)}"
+    blocks = [
+        f"## {case.precision}, {work}{options}",
+        f"{about}, session of {inline(results.started)}",
+        table(headings, cells),
+    ]
+    return "\n\n".join(blocks + [fenced(lines)] * bool(lines))
+
+
+def _cells(row: _Row) -> list[str]:
+    case, topology = row.case, row.case.topology
+    median, speedup = (
+        numbers.ABSENT if value is None else f"{value:.2f}" for value in (row.median, row.speedup)
+    )
+    if case.framework in _BY_NODE:
+        return [str(topology.devices_per_node), str(case.batch_per_replica), median, speedup]
+    is_one = row.speedup is not None and topology == case.reference_topology
+    return [str(topology.world_size), median, "1" if is_one else speedup]

@@ -38,12 +38,12 @@ _EXACT: Final = "exact"
 class Row(Struct, frozen=True):
     """A row of a table, and what belongs below it."""
 
-    cells: tuple[Text | str, ...]
+    cells: tuple[Text, ...]
     note: Text = NOTHING
 
 
 class Section(Struct, frozen=True, kw_only=True):
-    """A part of the comparison. Plain strings are untrusted, like those of ``phrase``."""
+    """A part of the comparison."""
 
     title: Text
     lines: tuple[Text, ...] = ()
@@ -58,52 +58,43 @@ class Section(Struct, frozen=True, kw_only=True):
 def sections(comparison: Comparison, files: Sequence[str]) -> Iterator[Section]:
     """Word a comparison of these files."""
     names = _names(files)
-    yield Section(
-        title=phrase("{}", head_of(comparison)), lines=tuple(_sessions(comparison, names))
-    )
+    metrics = comparison.metrics
+    judged = [one for one in metrics if any(case.metric.is_judged for case in one.cases)]
+    head = "; ".join(f"{one.name} {_came_out(one)}" for one in judged or metrics)
+    yield Section(title=phrase("{}", head), lines=tuple(_sessions(comparison, names)))
     yield _differences(comparison, names)
     if comparison.paired:
         pairs = (phrase("{} with {}", code(a), code(b)) for a, b in comparison.paired.items())
         title = phrase("Paired by model, precision, work of a step and topology:")
         yield Section(title=title, names=tuple(pairs))
-    for metric in comparison.metrics:
-        yield from _metric(metric)
-    for why, case_ids in not_compared(comparison):
-        yield Section(title=phrase("{}", why), names=_codes(case_ids))
-    if remarks := tuple(phrase(text) for text in remarks_of(comparison)):
+    yield from (section for metric in metrics for section in _metric(metric))
+    for why, ids in comparison.not_compared.items():
+        title = phrase("{}", f"{numbers.counted(len(ids), 'case')} {why}")
+        yield Section(title=title, names=tuple(phrase("{}", code(case_id)) for case_id in ids))
+    if remarks := tuple(map(phrase, _remarks(comparison))):
         yield Section(title=phrase("what to know of these numbers"), lines=remarks)
 
 
 def comparison_markdown(comparison: Comparison, files: Sequence[str]) -> str:
     """Write a comparison as GitHub-flavoured Markdown."""
-    parts = [f"# dlperf: {' compared with '.join(map(_cell, reversed(_names(files))))}"]
+    second, first = (rendered(phrase("{}", name)) for name in reversed(_names(files)))
+    parts = [f"# dlperf: {second} compared with {first}"]
     for section in sections(comparison, files):
-        title = rendered(section.title)
-        if section.names and not section.lines:
-            parts.append(details(title, bullets(map(rendered, section.names))))
+        title, names = rendered(section.title), bullets(map(rendered, section.names))
+        if names and not section.lines:
+            parts.append(details(title, names))
             continue
-        heading, *rows = section.table or (Row(()),)
-        has_notes = any(row.note for row in rows)
-        cells = ([*map(_cell, row.cells), *[rendered(row.note)] * has_notes] for row in rows)
-        parts += [
-            f"## {title}",
-            bullets(map(rendered, section.lines)),
-            table(
-                [*map(_cell, heading.cells), *[""] * has_notes],
-                cells,
-                right=section.align.replace("l", " "),
-            ),
-            bullets(map(rendered, section.names)),
-        ]
+        rows = [[*map(rendered, row.cells)] for row in section.table]
+        if any(row.note for row in section.table):
+            rows = [[*row, rendered(of.note)] for row, of in zip(rows, section.table, strict=True)]
+        parts += [f"## {title}", bullets(map(rendered, section.lines))]
+        parts += [table(rows[0], rows[1:], right=section.align.replace("l", " "))] if rows else []
+        parts.append(names)
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _cell(cell: Text | str) -> str:
-    return rendered(phrase("{}", cell))
-
-
-def _codes(case_ids: Sequence[str]) -> tuple[Text, ...]:
-    return tuple(phrase("{}", code(case_id)) for case_id in case_ids)
+def _row(*cells: Text | str, note: Text = NOTHING) -> Row:
+    return Row(tuple(phrase("{}", cell) for cell in cells), note)
 
 
 def _names(files: Sequence[str]) -> tuple[str, str]:
@@ -116,14 +107,7 @@ def _names(files: Sequence[str]) -> tuple[str, str]:
 # ------------------------------------------------------------------------------ the result
 
 
-def head_of(comparison: Comparison) -> str:
-    """Say what came out, by each metric that a test judges."""
-    metrics = comparison.metrics
-    judged = [one for one in metrics if any(case.metric.is_judged for case in one.cases)]
-    return "; ".join(f"{one.name} {_head(one)}" for one in judged or metrics)
-
-
-def _head(metric: ComparedMetric) -> str:
+def _came_out(metric: ComparedMetric) -> str:
     """Give the ratio first, then how sure it is: ``0.430 x, too few runs to be sure``."""
     known, is_certain = metric.known_cases, metric.is_certain
     if not known:
@@ -161,12 +145,25 @@ def _metric(metric: ComparedMetric) -> Iterator[Section]:
         unsure = "" if metric.is_certain else f", {_UNSURE}"
         ratio = _ratio(metric.mean_ratio)
         lines.append(phrase("B/A is {} in the geometric mean of {}{}", ratio, cases, unsure))
-    rows = (Row((_named(case), *case_cells(case), case.conclusion.value)) for case in metric.cases)
+    rows = [_row("case", "runs", "A", "B", "B/A", "95 % interval", "")]
+    for case in metric.cases:
+        unit, first, second = case.metric.unit, case.first, case.second
+        rows.append(
+            _row(
+                phrase("{}{}", code(case.case_id), f" ({unit})" if unit else ""),
+                f"{_runs(first)}, {_runs(second)}",
+                numbers.number(first.median, unit),
+                numbers.number(second.median, unit),
+                _ratio_of(case),
+                _interval(case),
+                case.conclusion.value,
+            )
+        )
     yield Section(
         title=phrase("{} ({})", metric.name, better),
         lines=tuple(lines),
         align="lrrrrrl",
-        table=(Row(("case", "runs", "A", "B", "B/A", "95 % interval", "")), *rows),
+        table=tuple(rows),
     )
     if len(metric.worse_cases) > 1:
         worse = (
@@ -174,22 +171,6 @@ def _metric(metric: ComparedMetric) -> Iterator[Section]:
             for one in metric.worse_cases
         )
         yield Section(title=phrase("worse, the worst first"), names=tuple(worse))
-
-
-def _named(case: ComparedCase) -> Text:
-    unit = case.metric.unit
-    return phrase("{} ({})", code(case.case_id), unit) if unit else phrase("{}", code(case.case_id))
-
-
-def case_cells(case: ComparedCase) -> tuple[str, ...]:
-    """Write the numbers of a case: its runs, A, B, their ratio and its interval."""
-    return (
-        f"{_runs(case.first)}, {_runs(case.second)}",
-        numbers.number(case.first.median, case.metric.unit),
-        numbers.number(case.second.median, case.metric.unit),
-        _ratio_of(case),
-        _interval(case),
-    )
 
 
 def _interval(case: ComparedCase) -> str:
@@ -220,55 +201,31 @@ def _runs(side: Side) -> str:
     return f"{count} of {count + side.broken}" if side.broken else str(count)
 
 
-# ---------------------------------------------------------------------------- what differs
+# --------------------------------------------------------------- what differs, what to know
 
 
 def _differences(comparison: Comparison, names: Sequence[str]) -> Section:
-    every = comparison.differences
+    every, title = comparison.differences, phrase("what differs")
     if not every:
         text = "Nothing that both files tell of differs beside the numbers."
-        return Section(title=phrase("what differs"), lines=(phrase(text),))
-    rows = []
+        return Section(title=title, lines=(phrase(text),))
+    total = len({case.case_id for metric in comparison.metrics for case in metric.cases})
+    rows = [_row("", *names)]
     for shared in every[:_DIFFERENCES_SHOWN]:
-        name, *sides = difference_cells(shared)
-        where, ids = (
-            where_it_differs(shared, comparison),
-            cases_named(shared.case_ids, _CASES_SHOWN),
-        )
-        rows.append(Row((name, *sides), join(": ", [where, ids]) if where else NOTHING))
-    more = len(every) - len(rows)
-    return Section(
-        title=phrase("what differs"),
-        table=(Row(("", *names)), *rows),
-        lines=(phrase("the first {} of {}", len(rows), len(every)),) if more > 0 else (),
-    )
+        difference, count = shared.difference, len(shared.case_ids)
+        first, _, second = side_values(difference)
+        note = NOTHING
+        if 0 < count < total:  # else it is so in all of them, or of the sessions
+            where = f"in {count} of {numbers.counted(total, 'case')}"
+            note = join(": ", [where, cases_named(shared.case_ids, _CASES_SHOWN)])
+        name = difference_name(difference) if count else difference.name
+        rows.append(_row(name, first, second, note=note))
+    shown = min(len(every), _DIFFERENCES_SHOWN)
+    lines = (phrase("the first {} of {}", shown, len(every)),) if len(every) > shown else ()
+    return Section(title=title, table=tuple(rows), lines=lines)
 
 
-def difference_cells(shared: SharedDifference) -> tuple[str, str, str]:
-    """Write what differs: its name, and what it is in A and B."""
-    difference = shared.difference
-    first, _, second = side_values(difference)
-    return difference_name(difference) if shared.case_ids else difference.name, first, second
-
-
-def where_it_differs(shared: SharedDifference, comparison: Comparison) -> str:
-    """Say in how many cases; nothing of what is so in all of them, or in none."""
-    cases = len({case.case_id for metric in comparison.metrics for case in metric.cases})
-    count = len(shared.case_ids)
-    return f"in {count} of {numbers.counted(cases, 'case')}" if 0 < count < cases else ""
-
-
-# ------------------------------------------------------------------------------ what to know
-
-
-def not_compared(comparison: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield how many cases are not compared, or not by some metric, and why, with their ids."""
-    for why, case_ids in comparison.not_compared.items():
-        yield f"{numbers.counted(len(case_ids), 'case')} {why}", case_ids
-
-
-def remarks_of(comparison: Comparison) -> Iterator[str]:
-    """Yield what a reader has to know of these numbers."""
+def _remarks(comparison: Comparison) -> Iterator[str]:
     if comparison.first.session == comparison.second.session:
         yield "Both files are of one session: there is nothing to differ."
     for name, side in (("A", comparison.first), ("B", comparison.second)):

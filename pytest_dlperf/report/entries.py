@@ -1,15 +1,19 @@
-"""Cases of a session that are told together: they share status, metric, age and cause.
+"""Cases of a session that are told together, and what to do: the one thing that helps most.
 
-An entry says only what all its cases share, and of what some of them have, how many.
+They share status, metric, age and cause. An entry says only what all its cases share, and of what
+some of them have, how many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from operator import itemgetter
+from shlex import quote
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_dlperf.history.case_history import Drifting
 from pytest_dlperf.model import numbers
@@ -20,13 +24,27 @@ from pytest_dlperf.model.judgement import (
     Judgement,
     Verdict,
 )
-from pytest_dlperf.model.results import CaseResult, MetricResult
+from pytest_dlperf.model.metric import MEMBER
+from pytest_dlperf.model.results import CaseResult, MetricResult, Results
 from pytest_dlperf.report import printing, words
-from pytest_dlperf.report.columns import alike, difference_percent
-from pytest_dlperf.report.facts import NUMBERS, Fact, Weight, facts, merged
-from pytest_dlperf.report.families import in_short
-from pytest_dlperf.report.status import decisive_metric, worst_first
-from pytest_dlperf.report.text import NOTHING, Text, cases_named, join, number, phrase, strong
+from pytest_dlperf.report.facts import ACCEPT, Fact, Weight, facts, merged, reason_beside
+from pytest_dlperf.report.status import (
+    decisive_metric,
+    reason_without_names,
+    worst_first,
+    worst_of_families,
+)
+from pytest_dlperf.report.text import (
+    NOTHING,
+    Text,
+    cases_named,
+    code,
+    join,
+    number,
+    phrase,
+    strong,
+    word,
+)
 from pytest_dlperf.report.trends import drifts_text
 
 CASES_NAMED: Final = 3
@@ -76,10 +94,9 @@ class Entry(Struct, frozen=True, dict=True):
     @property
     def age(self) -> int:
         """Its place in ``AGES``."""
-        explanation = self.explanation
-        if explanation is None or explanation.since is None:
+        if self.explanation is None or self.explanation.since is None:
             return UNDATED
-        return _NEW if words.is_new(explanation, self.now) else _EARLIER
+        return _NEW if words.is_new(self.explanation, self.now) else _EARLIER
 
     @cached_property
     def subject(self) -> Text:
@@ -110,13 +127,19 @@ class Entry(Struct, frozen=True, dict=True):
     @property
     def differences(self) -> tuple[Difference, ...]:
         """What differs in all its cases; which hosts a case ran on is its own."""
-        own = self.explanation.differences if self.explanation is not None else ()
-        others = [set(map(_identity, _differences(result))) for result in self.cases[1:]]
-        return tuple(one for one in own if all(_identity(one) in other for other in others))
+        known = map(decisive_metric, self.cases)
+        every = [one.explanation.differences if one and one.explanation else () for one in known]
+        others = [set(map(_identity, differences)) for differences in every[1:]]
+        return tuple(one for one in every[0] if all(_identity(one) in other for other in others))
 
     @cached_property
     def facts(self) -> tuple[Fact, ...]:
         """What a message says of it; what one case alone has is left out of several."""
+        count = len(self.cases)
+
+        def of_some(text: Text, ids: Sequence[str]) -> Text:
+            return phrase("{} ({} of {})", text, len(ids), count) if ids[1:] else NOTHING
+
         members = {
             result.case.id: [
                 fact
@@ -126,18 +149,20 @@ class Entry(Struct, frozen=True, dict=True):
             for result in self.cases
             if (known := decisive_metric(result)) is not None
         }
-        if len(members) <= 1:
-            told = list(*members.values())
-        else:
-            told = [
-                fact
-                for fact in merged(members, self._of_some)
-                if fact.label not in (*NUMBERS, "reason")
-            ]
-            told = [*self._reason(), *told]
-        told.append(Fact("also", (self._also(), self._drifting())))
+        told = next(iter(members.values()), [])
+        if len(members) > 1:
+            # Numbers and reasons are a case's own; reasons are alike but for names.
+            own = ("measured", "reference", "reason")
+            told = [fact for fact in merged(members, of_some) if fact.label not in own]
+            judgement = self.judgement
+            if judgement and judgement.reason and not words.moved(judgement):
+                reason = reason_beside(judgement, self.case_ids[0])
+                like_it = phrase("{}; and {} more like it", reason, count - 1)
+                told.insert(0, Fact("reason", (like_it,)))
+        drifting = [one for one in self.drifts if one[0].case_id in self.case_ids]
+        told = [*told, Fact("also", (self._also(), drifts_text(drifting)))]
         short = (
-            Fact(fact.label, tuple(t.cut(words.LONGEST_LINE) for t in fact.texts if t), fact.weight)
+            replace(fact, texts=tuple(it.cut(words.LONGEST_LINE) for it in fact.texts if it))
             for fact in told
         )
         return tuple(fact for fact in short if fact.texts)
@@ -151,29 +176,16 @@ class Entry(Struct, frozen=True, dict=True):
                 return by_label[label]
         return (*by_label.get("differs", ()), *by_label.get("commits", ()))
 
-    def _of_some(self, text: Text, ids: Sequence[str]) -> Text:
-        return phrase("{} ({} of {})", text, len(ids), len(self.cases)) if ids[1:] else NOTHING
-
-    def _reason(self) -> Iterator[Fact]:
-        """Tell the first case's reason: those of the others are like it, but for names."""
-        judgement = self.judgement
-        if judgement is not None and judgement.reason and not words.moved(judgement):
-            reason = (
-                printing.in_short(judgement.reason).removeprefix(self.case_ids[0]).lstrip(", :")
-            )
-            like_it = phrase("{}; and {} more like it", reason, len(self.cases) - 1)
-            yield Fact("reason", (like_it,))
-
     def _also(self) -> Text:
         """Name the other metrics that are not good."""
         told: dict[str, list[str]] = {}
+        own = self.known.metric.name if self.known is not None else ""
         for result in self.cases:
-            for known in in_short(result.metrics().values()):
+            for known in worst_of_families(result.metrics().values()):
                 name, judgement = known.metric.name, known.judgement
-                is_told = self.known is not None and name == self.known.metric.name
-                if is_told or judgement is None or not judgement.status.is_alarm:
+                if name == own or judgement is None or not judgement.status.is_alarm:
                     continue
-                percent = difference_percent(judgement)
+                percent = judgement.difference_percent
                 if percent is None and judgement.status is self.status:
                     continue  # one fault is told once
                 verdict = judgement.verdict.value
@@ -190,19 +202,6 @@ class Entry(Struct, frozen=True, dict=True):
             ),
         )
 
-    def _drifting(self) -> Text:
-        return drifts_text([one for one in self.drifts if one[0].case_id in self.case_ids])
-
-
-def _differences(result: CaseResult) -> tuple[Difference, ...]:
-    known = decisive_metric(result)
-    return known.explanation.differences if known and known.explanation else ()
-
-
-def _identity(difference: Difference) -> object:
-    """Tell differences apart; which hosts a case ran on is its own."""
-    return difference.kind if difference.kind is DifferenceKind.HOSTS else difference
-
 
 def entries_of(
     cases: Iterable[CaseResult], now: str, drifts: Iterable[Drifting] = ()
@@ -214,34 +213,135 @@ def entries_of(
     return [Entry(tuple(members), now, tuple(drifts)) for members in found.values()]
 
 
+def _identity(difference: Difference) -> object:
+    """Tell differences apart; which hosts a case ran on is its own."""
+    return difference.kind if difference.kind is DifferenceKind.HOSTS else difference
+
+
 def _cause(result: CaseResult, now: str) -> tuple[object, ...]:
     status, known = result.status, decisive_metric(result)
     judgement = known.judgement if known else None
     if known is None or judgement is None:
         return (status,)
-    explanation, reason = known.explanation, judgement.reason or ""
+    explanation = known.explanation or Explanation()
+    sessions = (explanation.since, explanation.red_since, explanation.last_good)
+    shared = [one for one in explanation.differences if one.kind is not DifferenceKind.HOSTS]
+    reason = printing.in_short(judgement.reason or "")
     return (
         status,
         judgement.verdict,
         known.metric.name,
         # How far a number has moved is told; what has not has its reason.
-        None if words.moved(judgement) else alike(printing.in_short(reason), result),
-        *(_onset(explanation, now) if explanation else ()),
+        None if words.moved(judgement) else reason_without_names(reason, result),
+        *(one and (words.dated(one.at, now), one.commit) for one in sessions),
         judgement.expected,
-        explanation and explanation.found and explanation.found.said,
-        explanation and tuple(one.resource for one in explanation.companions if one.is_blamed),
-        _suspects(explanation),
+        explanation.found and explanation.found.said,
+        tuple(one.resource for one in explanation.companions if one.is_blamed),
+        tuple(one for one in shared if one.came_with_it) or tuple(shared[:TEXTS_SHOWN]),
     )
 
 
-def _onset(explanation: Explanation, now: str) -> tuple[object, ...]:
-    sessions = (explanation.since, explanation.red_since, explanation.last_good)
-    return tuple(one and (words.dated(one.at, now), one.commit) for one in sessions)
+_OF_LAUNCH: Final = (DifferenceKind.COMMAND, DifferenceKind.ENVIRONMENT, DifferenceKind.LAUNCH)
+_NOT_SETTABLE: Final = (DifferenceKind.MACHINE, DifferenceKind.HOSTS)
+_UNRECORDED: Final = (
+    "look at what is not recorded, such as data and inherited variables: "
+    "nothing recorded came with it"
+)
+_BY_STATUS: Final = {
+    Verdict.LOST: phrase("run it again: a worker was lost"),
+    Verdict.NO_BASELINE: phrase("record the first number: {}", code("--dlperf-create-baselines")),
+    Verdict.INCONCLUSIVE: phrase("measure it again with more runs: {}", code("--dlperf-repeats N")),
+    Verdict.NOT_STARTED: phrase("look at its hosts: a probe that it needs broke there"),
+    Verdict.ENVIRONMENT_SHIFT: phrase(
+        "look at hosts and drivers: the accepted software is slower too"
+    ),
+}
 
 
-def _suspects(explanation: Explanation | None) -> tuple[Difference, ...]:
-    """Return what may be the cause; which hosts a case ran on is its own."""
-    if explanation is None:
-        return ()
-    shared = [one for one in explanation.differences if one.kind is not DifferenceKind.HOSTS]
-    return tuple(one for one in shared if one.came_with_it) or tuple(shared[:TEXTS_SHOWN])
+def advice_of(results: Results, bad: Sequence[Entry], gains: Sequence[Entry]) -> Text:
+    """Say what to do first; ``bad`` entries have the most urgent one first."""
+    found = NOTHING
+    if hosts := sorted(results.unfit_hosts):
+        # No host that is out of use makes the others slower.
+        losses = [entry for entry in bad if entry.status is Verdict.REGRESSED]
+        loss = _of_entries(losses, more=len(bad) > 1)
+        others = phrase(" and {} more", len(hosts) - 1) if len(hosts) > 1 else NOTHING
+        then = phrase("; then {}", loss) if loss else NOTHING
+        found = phrase("look first at host {}{}{}", code(hosts[0]), others, then)
+    elif bad:
+        found = _of_entries(bad)
+    elif gains:
+        found = phrase("accept the gain, or a later loss of as much passes: {}", code(ACCEPT))
+    return phrase("{}: {}", strong("to do"), found) if found else NOTHING
+
+
+def _of_entries(entries: Sequence[Entry], *, more: bool = False) -> Text:
+    """Say what to do of the first of which that can be said, and which it is of several."""
+    told = ((_of_entry(entry), entry) for entry in entries)
+    found, entry = next(filter(itemgetter(0), told), (NOTHING, None))
+    if entry is None or not (more or len(entries) > 1):
+        return found
+    return phrase("{} (in {})", found, cases_named(entry.case_ids, 1))
+
+
+def _of_entry(entry: Entry) -> Text:
+    explanation, judgement = entry.explanation, entry.judgement
+    if entry.status in _BY_STATUS:
+        refused = judgement and judgement.refused and (judgement.remedy or judgement.refused)
+        return phrase("{}", refused or _BY_STATUS[entry.status])
+    return _of_explanation(explanation, entry) if explanation is not None else NOTHING
+
+
+def _of_explanation(explanation: Explanation, entry: Entry) -> Text:
+    if explanation.found is not None:
+        return phrase("act on what bisect has found")
+    blamed = dict.fromkeys(one.resource for one in explanation.companions if one.is_blamed)
+    if blamed:
+        resources = word(" and ".join(blamed))
+        return phrase("look first at the {} of its hosts: probes found it worse", resources)
+    came = [it for it in entry.differences if it.came_with_it]
+    if came:
+        return _of_suspects(came, explanation, entry)
+    if entry.status is Verdict.REGRESSED:
+        return phrase(_UNRECORDED)
+    measurement = entry.cases[0].measurement
+    has_log = measurement is not None and any(run.log for run in measurement.broken_runs)
+    return phrase("read how the log ends") if has_log else NOTHING
+
+
+def _of_suspects(came: Sequence[Difference], explanation: Explanation, entry: Entry) -> Text:
+    is_launch = any(one.kind in _OF_LAUNCH for one in came)
+    # A commit that brought an argument is the same suspect.
+    first, *others = (one for one in came if not (is_launch and one.is_suite))
+    what, it = phrase("{}", code(words.difference_name(first))), "it"
+    is_loss = entry.status is Verdict.REGRESSED
+    if others:
+        if is_loss and any(one.kind not in _NOT_SETTABLE for one in (first, *others)):
+            search = _about(entry, "pytest-dlperf bisect --case")
+            return phrase("find out which change it was: {}", search)
+        return phrase("look first at {}", what)
+    if first.kind is DifferenceKind.COMMIT:
+        among = next(iter(explanation.commits), None)
+        changed = (first.now or "").partition("+")[2]
+        if among is not None and among.count != 1 and is_loss:
+            repository = f" --repository {quote(among.folder)}" if among.folder else ""
+            command = f"pytest-dlperf bisect {among.first}..{among.last}{repository} --case"
+            search = phrase("find the commit: {}", _about(entry, command))
+            # It searches commits alone.
+            aside = "put the uncommitted changes in {} aside; then {}"
+            return phrase(aside, changed, search) if changed else search
+        if changed:
+            what, it = phrase("{}", words.news(first)), "they"
+        elif among is not None and among.count == 1:
+            what = phrase("commit {}", next(words.commit_texts(explanation)))
+    said = phrase("look first at {}: {} {}", what, it, word(words.came_with(entry.judgement)))
+    return phrase("{}, nothing else", said) if len(came) == 1 else said
+
+
+def _about(entry: Entry, command: str) -> Text:
+    """Have a command ask about the case and its metric; a ratio has none of its own."""
+    result, known = entry.cases[0], entry.known
+    command = f"{command} {result.case.id}"
+    name = (known.metric.ratio_of or known.metric.name) if known is not None else ""
+    is_main = name in ("", next(iter(result.metrics()))) and MEMBER not in name
+    return phrase("{}", code(command if is_main else f"{command} --metric {name}"))

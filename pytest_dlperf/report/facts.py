@@ -17,13 +17,10 @@ from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.results import CaseResult, MetricResult
 from pytest_dlperf.model.statistics import difference_percent
 from pytest_dlperf.report import printing, words
-from pytest_dlperf.report.columns import rule_view
-from pytest_dlperf.report.families import in_short
-from pytest_dlperf.report.text import NOTHING, Text, code, join, number, phrase, word
+from pytest_dlperf.report.status import worst_of_families
+from pytest_dlperf.report.text import NOTHING, Text, case, code, join, number, phrase, word
 
 ACCEPT: Final = "--dlperf-update-baselines --dlperf-reason 'TEXT'"
-NUMBERS: Final = ("measured", "reference")
-"""Labels of facts that a table of numbers has as well."""
 
 
 class Weight(IntEnum):
@@ -114,11 +111,9 @@ def _how_far(judgement: Judgement, held: float) -> Text:
     """Say how far the measured number lies from another, and which way that is."""
     if judgement.measured is None or not held:
         return NOTHING
-    decision = judgement.decision
-    if decision is not None and held == decision.reference:
-        percent = decision.difference_percent
-    else:
-        percent = difference_percent(judgement.measured, held)
+    percent = difference_percent(judgement.measured, held)
+    if judgement.decision is not None and held == judgement.decision.reference:
+        percent = judgement.decision.difference_percent
     told, better = numbers.signed_percent(percent), judgement.metric.better
     if told == "+0.0 %" or better is None:
         return phrase("{}", number(told))
@@ -129,11 +124,16 @@ def _how_far(judgement: Judgement, held: float) -> Text:
 def _reason(judgement: Judgement, case_id: str) -> Text:
     """Write the reason in a line; of a log's last lines, the last one."""
     if judgement.reason:
-        return phrase("{}", printing.in_short(judgement.reason).removeprefix(case_id).lstrip(", :"))
+        return phrase("{}", reason_beside(judgement, case_id))
     if judgement.verdict is Verdict.NO_BASELINE:
         option = code("--dlperf-create-baselines")
         return phrase("no number is accepted; {} records what is measured and passes", option)
     return NOTHING
+
+
+def reason_beside(judgement: Judgement, case_id: str) -> str:
+    """Write a reason in one line, without the case, whose name stands beside it."""
+    return printing.in_short(judgement.reason or "").removeprefix(case_id).lstrip(", :")
 
 
 def _accepted(known: MetricResult, now: str) -> Iterator[Text]:
@@ -152,39 +152,76 @@ def _basis(judgement: Judgement) -> Iterator[Fact]:
     """Yield how the verdict came about, what else is worth knowing, and the way out."""
     decision = judgement.decision
     if decision is not None:
-        view, interval = rule_view(judgement), decision.interval_percent
-        if view is None and interval is not None:
-            view = f"95 % interval {numbers.interval(interval)}"
-        yield Fact("compared", (phrase("{}", word(view or "")),), Weight.FULL)
+        yield Fact("compared", (phrase("{}", word(_compared(judgement, decision))),), Weight.FULL)
         yield Fact("gate", (phrase("{}", word(_sees(decision))),), Weight.FULL)
     over = judgement.metric.ratio_of or ""
-    ends = (phrase("{} {}", over, end) for end in judgement.ends)
-    yield Fact("note", tuple(dict.fromkeys((*ends, *map(_note, judgement.notes)))), Weight.FULL)
+    notes = (
+        *(phrase("{} {}", over, end) for end in judgement.ends),
+        *(phrase("{}", printing.in_short(note)) for note in judgement.notes),
+    )
+    yield Fact("note", tuple(dict.fromkeys(notes)), Weight.FULL)
     is_worse = (judgement.loss_percent or 0.0) > 0
     if is_worse and judgement.verdict in (Verdict.REGRESSED, Verdict.ENVIRONMENT_SHIFT):
         accept = phrase("if this is how it is from now on: {}", code(ACCEPT))
         yield Fact("accept", (accept,), Weight.FULL)
 
 
-def _note(note: str) -> Text:
-    return phrase("{}", printing.in_short(note))
+def _compared(judgement: Judgement, decision: Decision) -> str:
+    """Say where the runs that count lie, if that is not at the median; else the interval."""
+    percent = decision.difference_percent
+    if judgement.measured is not None:
+        of_median = 100 * (judgement.measured / decision.reference - 1)
+        if numbers.signed_percent(of_median) != numbers.signed_percent(percent):
+            place = decision.reference * (1 + percent / 100)
+            return f"the runs that count lie at {numbers.number(place, judgement.metric.unit)}"
+    if decision.interval_percent is None:
+        return ""
+    return f"95 % interval {numbers.interval(decision.interval_percent)}"
 
 
 def _sees(decision: Decision) -> str:
     """Say the minimum detectable change."""
-    visible = decision.min_detectable_percent
+    visible, controlled = decision.min_detectable_percent, decision.controlled_percent
     if visible is None:
         return "what it sees cannot be said from so few runs"
     if visible >= 100:  # noqa: PLR2004 - percent
         return "sees no loss at all: the runs differ too much"
     said = f"sees a loss of {numbers.percent(visible)} or more, 9 times out of 10"
-    controlled = decision.controlled_percent
     if controlled is None:
         return said
     return f"{said}; with a control arm, {numbers.percent(controlled)} or more"
 
 
+def terms(metric: Metric) -> str:
+    """Say which direction is better, and what is checked."""
+    told = [] if metric.better is None else [f"{metric.better.value} is better"]
+    if metric.sanity is not None:
+        bounds = {"below": metric.sanity.below, "above": metric.sanity.above}
+        checks = ["finite"] * metric.sanity.finite + ["falls"] * metric.sanity.falls
+        checks += [f"{side} {bound:g}" for side, bound in bounds.items() if bound is not None]
+        told.append(f"checked: {', '.join(checks)}")
+    return "; ".join(told) or "recorded"
+
+
 # ------------------------------------------------------------------------------- of a case
+
+
+def case_title(result: CaseResult, now: str) -> Text:
+    """For instance ``regressed -9.9 % since Tuesday: <case>``."""
+    said, metric = words.case_subject(result, now)
+    about = phrase("{} of {}" if metric else "{}{}", metric, case(result.case.id))
+    return phrase("{}: {}", word(str(said)), about)  # a heading is strong as a whole
+
+
+def gaps(result: CaseResult) -> Iterator[Text]:
+    """Yield what has not been judged of a case."""
+    if not result.is_whole:
+        yield phrase("a test of the case was lost with its worker")
+    if not result.judgements:
+        yield phrase("no test of the case has come to a verdict")
+    else:
+        for metric in result.unfinished:
+            yield phrase("the test of the metric {} has not come to its end", metric)
 
 
 def is_not_good(known: MetricResult) -> bool:
@@ -201,7 +238,7 @@ def case_facts(
     """
     if metrics is None:
         known = result.metrics().values()
-        metrics = in_short(one for one in known if is_not_good(one) or one.explanation)
+        metrics = worst_of_families(one for one in known if is_not_good(one) or one.explanation)
     members = {it.metric.name: list(facts(it, now, case_id=result.case.id)) for it in metrics}
     return merged(members, lambda text, names: phrase("{}: {}", join(", ", names), text))
 
@@ -228,14 +265,3 @@ def merged(
         )
         for label, of_label in found.items()
     ]
-
-
-def terms(metric: Metric) -> str:
-    """Say which direction is better, and what is checked."""
-    told = [] if metric.better is None else [f"{metric.better.value} is better"]
-    if metric.sanity is not None:
-        bounds = {"below": metric.sanity.below, "above": metric.sanity.above}
-        checks = ["finite"] * metric.sanity.finite + ["falls"] * metric.sanity.falls
-        checks += [f"{side} {bound:g}" for side, bound in bounds.items() if bound is not None]
-        told.append(f"checked: {', '.join(checks)}")
-    return "; ".join(told) or "recorded"

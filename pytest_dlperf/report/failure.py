@@ -17,8 +17,8 @@ from pytest_dlperf.model.metric import Metric
 from pytest_dlperf.model.results import MetricResult
 from pytest_dlperf.model.statistics import difference_percent
 from pytest_dlperf.report import printing, words
-from pytest_dlperf.report.facts import Fact, Weight, facts
-from pytest_dlperf.report.runs import RUNS_LISTED, RunsText, interleaved_arms, runs_text
+from pytest_dlperf.report.facts import Fact, Weight, facts, reason_beside
+from pytest_dlperf.report.runs import RUNS_LISTED, interleaved_arms, runs_text, summed_up
 from pytest_dlperf.report.text import Text, code, join, number, phrase, word
 
 TEXTS_SHOWN: Final = 5
@@ -70,39 +70,42 @@ def failure_message(settled: GateResult, explanation: Explanation | None, now: s
     The first line is for pytest's short summary, JUnit and the like, where the test's id stands
     before it: it leaves out the case. ``now`` is when the session began, ISO 8601.
     """
-    judgement, case_id = settled.judgement, settled.input.case.measurement.case_id
+    judgement, given = settled.judgement, settled.input
+    case_id = given.case.measurement.case_id
+    known = MetricResult(
+        metric=judgement.metric,
+        accepted=given.baseline,
+        judgement=judgement,
+        explanation=explanation,
+    )
+    if given.reference is not None and judgement.measured is not None:
+        over = Case.from_id(given.reference.measurement.case_id).topology
+        ideal = Case.from_id(case_id).topology.world_size / over.world_size
+        known = replace(known, efficiency_percent=100 * judgement.measured / ideal)
     head = headline(judgement, explanation, now, case_id=case_id)
-    known = _known(settled, explanation)
     every = (
         *reason_facts(judgement, head, case_id=case_id),
         *(fact for fact in facts(known, now) if fact.label != "reason"),
-        *_beside(judgement.metric, settled.input.case),
+        *_beside(judgement.metric, given.case),
         *_gone(settled),
     )
     lines = [str(head), *fact_lines(every)]
     metric = judgement.metric.ratio_of or judgement.metric.name
-    measured = {end.measurement.case_id: end.measurement for end in settled.input.ends}
+    measured = {end.measurement.case_id: end.measurement for end in given.ends}
     measured |= interleaved_arms(settled.control)
     for name, measurement in measured.items():
         found = runs_text(name, measurement, [metric], most=RUNS_LISTED)
-        lines += _run_lines(found, told=judgement.reason or "")
+        lines += [f"  {name}: {it.metric.name} {summed_up(it)}" for it in found.samples]
+        lines += [f"    logs in {found.folder}"] * bool(found.folder)
+        for one in found.runs:
+            # A reason that stands above is not repeated.
+            reason = one.run.reason
+            is_told = not reason or reason in (judgement.reason or "")
+            why = "" if is_told or not reason else f" ({printing.in_short(reason)})"
+            lines.append(f"    run {one.label}: {', '.join(one.cells)}{why}  {one.log}")
+        if found.left_out:
+            lines.append(f"    … and {found.left_out} more; --dlperf-json FILE has all of them")
     return "\n".join(lines)
-
-
-def _known(settled: GateResult, explanation: Explanation | None) -> MetricResult:
-    judgement, reference = settled.judgement, settled.input.reference
-    known = MetricResult(
-        metric=judgement.metric,
-        accepted=settled.input.baseline,
-        judgement=judgement,
-        explanation=explanation,
-    )
-    if reference is None or judgement.measured is None:
-        return known
-    ends = (settled.input.case, reference)
-    case, over = (Case.from_id(end.measurement.case_id).topology for end in ends)
-    ideal = case.world_size / over.world_size
-    return replace(known, efficiency_percent=100 * judgement.measured / ideal)
 
 
 def headline(
@@ -112,7 +115,7 @@ def headline(
     subject = words.subject(judgement, explanation, now)
     said = phrase("{}: {}", subject, judgement.metric.name)
     if judgement.reason and not words.moved(judgement):
-        reason = _in_head(judgement.reason, case_id)
+        reason = reason_beside(judgement, case_id)
         if len(reason) > _LONGEST_REASON:
             # A remedy follows the fault.
             reason = printing.cut(reason.partition("; ")[0], _LONGEST_REASON)
@@ -130,20 +133,11 @@ def headline(
 
 
 def reason_facts(judgement: Judgement, head: Text, *, case_id: str) -> Iterator[Fact]:
-    """Say what the first line has left out of the reason."""
+    """Yield the reason, unless the first line has all of it."""
     reason = judgement.reason or ""
-    said, _, rest = _in_head(reason, case_id).partition("; ")
     # A reason of several lines ends with those of a log.
-    if "\n" not in reason and printing.printable(_in_head(reason, case_id)) in str(head):
-        return
-    is_begun = "\n" not in reason and str(head).endswith(f"; {printing.printable(said)}")
-    label, told = ("more", rest) if is_begun else ("reason", reason)
-    yield Fact(label, tuple(phrase("{}", line) for line in told.split("\n")))
-
-
-def _in_head(reason: str, case_id: str) -> str:
-    """Write a reason in one line, without the case, which the test's id names."""
-    return printing.in_short(reason).removeprefix(case_id).lstrip(", :")
+    if "\n" in reason or printing.printable(reason_beside(judgement, case_id)) not in str(head):
+        yield Fact("reason", tuple(phrase("{}", line) for line in reason.split("\n")))
 
 
 def why_facts(judgement: Judgement, explanation: Explanation | None, now: str) -> Iterator[Fact]:
@@ -181,30 +175,13 @@ def _beside(judged: Metric, case: MeasuredCase) -> Iterator[Fact]:
     for metric in case.measurement.metrics:
         name, there = metric.name, case.baselines.get(metric.name)
         # A family would be a page; the names that fail stand in the note.
-        if (
-            metric.family
-            or there is None
-            or name in (judged.name, judged.ratio_of)
-            or not there.accepted
-        ):
-            continue
+        is_told = metric.family or name in (judged.name, judged.ratio_of)
         median = case.measurement.samples(name).median
-        if median is not None and there.why_incomparable(metric, case.measurement) is None:
+        if is_told or there is None or not there.accepted or median is None:
+            continue
+        if there.why_incomparable(metric, case.measurement) is None:
             percent = number(numbers.signed_percent(difference_percent(median, there.accepted)))
             amount = number(numbers.quantity(median, metric.unit))
             told.append(phrase("{} {} ({})", name, amount, percent))
     if told:
         yield Fact("also", (join(", ", told),))
-
-
-def _run_lines(found: RunsText, *, told: str) -> Iterator[str]:
-    """List the runs; a reason that stands above is not repeated."""
-    for metric, summed_up in zip(found.metrics, found.sums, strict=True):
-        yield f"  {found.name}: {metric.name} {summed_up}"
-    if found.folder:
-        yield f"    logs in {found.folder}"
-    for run in found.runs:
-        reason = f" ({run.in_short})" if run.reason and run.reason not in told else ""
-        yield f"    run {run.label}: {', '.join(run.cells)}{reason}  {run.log}"
-    if found.left_out:
-        yield f"    … and {found.left_out} more; --dlperf-json FILE has all of them"

@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Final, final
+from typing import Any, Final
 
 from pytest_dlperf.measure.by_launching import RunProgress
 from pytest_dlperf.model import numbers
@@ -20,20 +20,17 @@ def progress_line(progress: RunProgress) -> str:
     now = progress.progress
     parts = [progress.run, *([f"step {now.step} of {now.steps}"] if now.steps else [])]
     if now.throughput is not None:
-        parts.append(f"{numbers.quantity(now.throughput, progress.unit)}")
+        parts.append(numbers.quantity(now.throughput, progress.unit))
     if now.left_s is not None and now.step < now.steps:
         parts.append(f"{numbers.duration(now.left_s)} left")
     return ", ".join(parts)
 
 
-@final
 class LiveReport:
     """One line of progress on a terminal; a worker has none.
 
     What a worker has to say goes to standard error, which is the controller's.
     """
-
-    __slots__ = ("_is_open", "_terminal", "_uncaptured", "_who")
 
     def __init__(
         self,
@@ -42,7 +39,7 @@ class LiveReport:
         *,
         has_terminal: bool,
     ) -> None:
-        self._terminal = uncaptured if has_terminal else None
+        self._has_terminal = has_terminal
         self._uncaptured = uncaptured
         self._who = who
         self._is_open = False
@@ -50,21 +47,20 @@ class LiveReport:
     def say(self, text: str) -> None:
         """Tell something in a line of its own: it may be what a host has printed."""
         text = printing.printable(text)
-        if self._terminal is None:
-            with self._uncaptured():
+        with self._uncaptured() as reporter:
+            if self._has_terminal:
+                self._clear()
+                reporter.ensure_newline()
+                reporter.write_line(text)
+            else:
                 sys.stderr.write(f"dlperf: {self._who}: {text}\n")
                 sys.stderr.flush()
-            return
-        with self._terminal() as reporter:
-            self._clear()
-            reporter.ensure_newline()
-            reporter.write_line(text)
 
     def show(self, progress: RunProgress) -> None:
         """Show how far a run has come, in the place of what was shown before."""
-        if self._terminal is None:
+        if not self._has_terminal:
             return
-        with self._terminal() as reporter:
+        with self._uncaptured() as reporter:
             if not sys.stdout.isatty():
                 return
             if not self._is_open:
@@ -78,8 +74,8 @@ class LiveReport:
 
     def clear(self) -> None:
         """Take the line of progress away, where one stands."""
-        if self._is_open and self._terminal is not None:
-            with self._terminal():
+        if self._is_open:
+            with self._uncaptured():
                 self._clear()
 
     def _clear(self) -> None:

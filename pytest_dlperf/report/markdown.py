@@ -6,28 +6,17 @@ For GitHub's summary of a step, for a comment or a mail: the tables read in plai
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from operator import itemgetter
 from typing import Final, TypeAlias
 
 from pytest_dlperf.model import numbers
-from pytest_dlperf.model.judgement import Judgement, Verdict
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.report import printing
-from pytest_dlperf.report.columns import (
-    CHANGE_HEADINGS,
-    by_training,
-    change_row,
-    difference_percent,
-    headings,
-    metric_cells,
-    scaling_of,
-    with_unit,
-)
 from pytest_dlperf.report.entries import Entry
-from pytest_dlperf.report.facts import NUMBERS, case_facts
-from pytest_dlperf.report.families import Family, families_of, in_short
+from pytest_dlperf.report.facts import case_facts, case_title, gaps
 from pytest_dlperf.report.markdown_text import (
     FOLDED,
     bullets,
@@ -38,23 +27,28 @@ from pytest_dlperf.report.markdown_text import (
     rendered,
     table,
 )
-from pytest_dlperf.report.overview import environment_facts, session_facts
-from pytest_dlperf.report.remarks import absences
-from pytest_dlperf.report.rows import Row, case_title, gaps, judged_rows
-from pytest_dlperf.report.runs import RunsText, RunText, measurements_of, runs_text
+from pytest_dlperf.report.overview import absences, environment_facts, session_facts
+from pytest_dlperf.report.runs import RunText, measurements_of, runs_text, summed_up
 from pytest_dlperf.report.session import SessionReport
-from pytest_dlperf.report.status import metric_words, worst_first
+from pytest_dlperf.report.status import by_training, metric_words, scaling_of, worst_first
+from pytest_dlperf.report.tables import (
+    CHANGE_HEADINGS,
+    Family,
+    Row,
+    change_row,
+    columns_of,
+    difference,
+    families_of,
+    row_of,
+    with_unit,
+)
 from pytest_dlperf.report.text import Text, join, phrase, strong
 
 Block: TypeAlias = tuple[str, str]
 """The title of its section, and its text."""
-Cells: TypeAlias = Sequence[str]
 
 LINES_SHOWN: Final = 20
-"""Left-out logs that the page lists, and reasons for which cases were not measured."""
-
-TEXTS_SHOWN: Final = 20
-"""Texts of a fact."""
+"""Lines of a list, and texts of a fact."""
 
 _ABSENT: Final = (
     Verdict.LOST,
@@ -131,8 +125,7 @@ def _blocks(session: SessionReport) -> Iterator[Block]:
         if status.fails(strict=results.strict):
             yield from _alarm(result, "Regressions and failures", results)
         elif status is Verdict.ENVIRONMENT_SHIFT:
-            section = "No worse than the accepted software now"
-            yield from _alarm(result, section, results)
+            yield from _alarm(result, "No worse than the accepted software now", results)
     yield from _matrix(results)
     ignored = [f"{code(item.log)}: {inline(item.reason)}" for item in results.ignored_logs]
     facts = [*environment_facts(results.environment), *_measured_facts(results)]
@@ -173,74 +166,51 @@ def _some(lines: Sequence[str]) -> str:
 
 def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[Block]:
     """Make two blocks: what is wrong, and the runs with the places of their logs."""
-    known = in_short(result.metrics().values())
-    judgements = [one.judgement for one in known if one.judgement is not None]
     told = [
         phrase("{} {}", strong(fact.label), text)
         for fact in case_facts(result, results.started)
-        if fact.label not in NUMBERS
-        for text in fact.first(TEXTS_SHOWN)
+        for text in fact.first(LINES_SHOWN)
     ]
-    blocks = (
-        f"### {rendered(case_title(result, results.started))}",
-        table(
-            ["", *headings("alarm"), "verdict"],
-            map(_alarm_row, judged_rows(result)),
-            right=" rrrrr",
-        ),
-        bullets(map(rendered, (*gaps(result), *told))),
-    )
-    yield section, "\n\n".join(filter(None, blocks))
-    runs = "\n\n".join(_runs_and_logs(result, judgements))
+    title = f"### {rendered(case_title(result, results.started))}"
+    yield section, f"{title}\n\n{bullets(map(rendered, (*gaps(result), *told)))}"
+    runs = "\n\n".join(_runs_and_logs(result))
     if runs:
-        yield (section, details(f"Runs and logs of {result.case.id}", runs))
+        yield section, details(f"Runs and logs of {result.case.id}", runs)
 
 
-def _alarm_row(row: Row) -> Sequence[str]:
-    cells = row.cells
-    figures = (cells[name] for name in headings("alarm"))
-    return inline(cells["directed"]), *figures, _emphasized(cells["verdict"], row.status)
-
-
-def _runs_and_logs(result: CaseResult, judgements: Sequence[Judgement]) -> Iterator[str]:
+def _runs_and_logs(result: CaseResult) -> Iterator[str]:
     """List runs and logs of all that the verdicts rest on, and what broken runs ended with."""
     if result.measurement is None:
         # Nothing was measured; a reason may be all that there is.
-        for judgement in judgements:
-            _, has_tail, tail = (judgement.reason or "").partition("\n")
-            if has_tail:
-                yield fenced(tail.split("\n"))
+        for judgement in result.judgements.values():
+            yield from _tail(judgement.reason)
         return
-    has_ratio = any(judgement.metric.ratio_of for judgement in judgements)
+    has_ratio = any(judgement.metric.ratio_of for judgement in result.judgements.values())
     for name, measurement in measurements_of(result, with_reference=has_ratio):
         found = runs_text(name, measurement)
-        yield f"{code(name)}\n\n{_runs_table(found)}"
-        for run in found.runs:
-            _, has_tail, tail = run.reason.partition("\n")
-            if has_tail:
-                yield f"What run {run.label} ended with:"
-                yield fenced(tail.split("\n"))
+
+        def row(one: RunText, folder: str = found.folder) -> Sequence[str]:
+            is_ok = one.run.status is RunStatus.OK
+            log = code(f"{folder}{one.log}") if one.log else ""
+            told = one.cells if is_ok else [f"**{cell}**" for cell in one.cells]
+            return one.label, *told, log, inline(printing.in_short(one.run.reason or ""))
+
+        names = [inline(with_unit(samples.metric)) for samples in found.samples]
+        right = "r" * (1 + len(names))
+        sums = [f"{it.metric.name}: {inline(summed_up(it))}" for it in found.samples if it.values]
+        yield code(name)
+        yield table(("run", *names, "log", "remark"), map(row, found.runs), right=right)
+        yield from [bullets(sums)] * bool(sums)
+        for one in found.runs:
+            for tail in _tail(one.run.reason):
+                yield f"What run {one.label} ended with:"
+                yield tail
 
 
-def _runs_table(found: RunsText) -> str:
-    """Show the runs with all their metrics, and what these come to."""
-
-    def row(run: RunText) -> Sequence[str]:
-        told = run.cells if run.status is RunStatus.OK else [f"**{cell}**" for cell in run.cells]
-        log = code(f"{found.folder}{run.log}") if run.log else ""
-        return run.label, *told, log, inline(printing.in_short(run.reason))
-
-    names = [inline(with_unit(metric)) for metric in found.metrics]
-    right = "r" * (1 + len(names))
-    runs = table(("run", *names, "log", "remark"), map(row, found.runs), right=right)
-    sums = zip(found.metrics, found.medians, found.sums, strict=True)
-    told = [f"{it.name}: {inline(said)}" for it, median, said in sums if median != numbers.ABSENT]
-    return "\n\n".join(filter(None, (runs, bullets(told))))
-
-
-def _emphasized(word: str, status: Verdict) -> str:
-    """Write a verdict, in bold where it is not good, above all where nothing was measured."""
-    return inline(word) if status.is_good else f"**{inline(word)}**"
+def _tail(reason: str | None) -> Iterator[str]:
+    _, has_tail, tail = (reason or "").partition("\n")
+    if has_tail:
+        yield fenced(tail.split("\n"))
 
 
 # ---------------------------------------------------------------------------- the matrix
@@ -248,23 +218,53 @@ def _emphasized(word: str, status: Verdict) -> str:
 
 def _matrix(results: Results) -> Iterator[Block]:
     """Make one block for each training of which anything was measured, as they were selected."""
-    columns = ("metric", "topology", "devices", *headings("matrix"), "verdict")
     for members in by_training(results.cases).values():
         if all(map(_has_nothing, members)):
             continue  # it stands below, by its reason
         case = members[0].case
-        name = f"{code(case.system)} {code(case.variant)}"
-        members.sort(key=lambda result: result.case.topology)
-        judged, recorded = _matrix_rows([*_reference(members), *members])
-        text = f"### {name}{scaling_of(case)}\n\n{table(columns, judged, right='  rrrrrrrr')}"
-        yield "Matrix", text
+        every = [row for result in (*_reference(members), *members) for row in _rows(result)]
+        judged = [(result, row) for result, row in every if row.verdict]
+        recorded = [(result, row) for result, row in every if not row.verdict]
+        title = f"### {code(case.system)} {code(case.variant)}{scaling_of(case)}"
+        yield "Matrix", f"{title}\n\n{_metric_table(judged)}"
         for result in members:
             for family in families_of(result):
                 title = f"{with_unit(family.metric)} of {result.case.id}, {family.counts}"
                 yield "Matrix", details(title, _family_table(family))
         if recorded:
-            shown = table(("metric", "topology", *headings("recorded")), recorded, right="  rrrr")
-            yield "Matrix", details("Recorded, judged by no test", shown)
+            yield "Matrix", details("Recorded, judged by no test", _metric_table(recorded))
+
+
+def _rows(result: CaseResult) -> Iterator[tuple[CaseResult, Row]]:
+    """Yield a row for each metric; one that no test judges has no verdict."""
+    status, known, verdicts = result.status, result.metrics(), metric_words(result)
+    if not verdicts:
+        verdicts = {next(iter(known), ""): (status.value, status)}
+    elif status in (Verdict.LOST, Verdict.NOT_MEASURED):
+        verdicts = dict.fromkeys(verdicts, (status.value, status))
+    for name in dict.fromkeys((*known, *verdicts)):
+        word, of_metric = verdicts.get(name, ("", Verdict.PASS))
+        is_member = name in known and known[name].metric.family
+        if not is_member and (word or known[name].median is not None):
+            yield result, row_of(result, name, word, of_metric)
+
+
+def _metric_table(rows: Sequence[tuple[CaseResult, Row]]) -> str:
+    """Write rows metric by metric, each over all topologies."""
+    columns = columns_of(row for _, row in rows)
+    metrics = list(dict.fromkeys(row.metric for _, row in rows))
+    cells = []
+    for result, row in sorted(rows, key=lambda one: metrics.index(one[1].metric)):
+        metric, *others = (_cell(row.cells[column.heading]) for column in columns)
+        verdict = _emphasized(row.verdict, row.status)
+        cells.append((metric, str(result.case.topology), *others, verdict))
+    metric, *headings = (column.heading for column in columns)
+    right = "".join(" " if column.is_left else "r" for column in columns[1:])
+    return table((metric, "topology", *headings, "verdict"), cells, right=f"  {right}")
+
+
+def _cell(text: str) -> str:
+    return text if text == numbers.ABSENT else inline(text)
 
 
 def _family_table(family: Family) -> str:
@@ -274,12 +274,17 @@ def _family_table(family: Family) -> str:
             " ".join((code(member.name), inline(member.series))).strip(),
             numbers.number(member.known.median, family.metric.unit),
             numbers.number(member.known.reference, family.metric.unit),
-            numbers.signed_percent(difference_percent(member.known.judgement)),
+            difference(member.known),
             _emphasized(member.word, member.status) if member.word else numbers.ABSENT,
         )
         for member in family.members
     ]
     return table((family.axis, "measured", "reference", "diff", "verdict"), rows, right=" rrr")
+
+
+def _emphasized(word: str, status: Verdict) -> str:
+    """Write a verdict, in bold where it is not good, above all where nothing was measured."""
+    return inline(word) if status.is_good else f"**{inline(word)}**"
 
 
 def _has_nothing(result: CaseResult) -> bool:
@@ -293,37 +298,3 @@ def _reference(members: Sequence[CaseResult]) -> Iterator[CaseResult]:
     case = members[0].case.reference
     if over is not None and case is not None and case not in {one.case for one in members}:
         yield CaseResult(case=case, measurement=over)
-
-
-def _matrix_rows(members: Sequence[CaseResult]) -> tuple[list[Cells], list[Cells]]:
-    """Make the rows metric by metric, each over all topologies: with a verdict, and without."""
-    names = max((list(result.metrics()) for result in members), key=len)
-    judged: dict[str, list[Cells]] = {name: [] for name in names}
-    recorded: dict[str, list[Cells]] = {}
-    for result in members:
-        known, verdicts, topology = result.metrics(), _verdicts_of(result), result.case.topology
-        for name in dict.fromkeys([*known, *verdicts]):
-            if name in known and known[name].metric.family:
-                continue
-            cells = metric_cells(result, name)
-            if name in verdicts:
-                place = str(topology), str(topology.world_size)
-                shown = (cells[heading] for heading in headings("matrix"))
-                row = [inline(cells["named"]), *place, *shown, verdicts[name]]
-                judged.setdefault(name, []).append(row)
-            elif known[name].median is not None:
-                shown = (cells[heading] for heading in headings("recorded"))
-                recorded.setdefault(name, []).append(
-                    [inline(cells["named"]), str(topology), *shown]
-                )
-    return list(chain(*judged.values())), list(chain(*recorded.values()))
-
-
-def _verdicts_of(result: CaseResult) -> dict[str, str]:
-    """Say the verdict on each judged metric; what was only measured for others has none."""
-    words, status = metric_words(result), result.status
-    if not words:
-        return {next(iter(result.metrics()), ""): _emphasized(status.value, status)}
-    if status in (Verdict.LOST, Verdict.NOT_MEASURED):
-        words = dict.fromkeys(words, (status.value, status))
-    return {name: _emphasized(*pair) for name, pair in words.items()}

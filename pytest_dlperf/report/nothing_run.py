@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Final
 
@@ -49,14 +49,11 @@ def dry_run_lines(
 
 
 def _node_line(command: NodeCommand) -> str:
-    words = hide_words(command.arguments)
-    environment = hide_variables(command.environment)
-    if environment:
+    words, folder = hide_words(command.arguments), command.working_directory
+    if environment := hide_variables(command.environment):
         words = ["env", *(f"{name}={value}" for name, value in environment.items()), *words]
-    folder = command.working_directory
     change = f"cd {shlex.quote(folder)} && " if folder is not None else ""
-    file = command.log_file
-    notes = [f"launch.log_file: {file}"] if file is not None else []
+    notes = [f"launch.log_file: {command.log_file}"] if command.log_file is not None else []
     if command.python_path:
         notes.append(f"in front of PYTHONPATH: {':'.join(command.python_path)}")
     note = f"  # {'; '.join(notes)}" if notes else ""
@@ -67,43 +64,29 @@ def selection_lines(
     keywords: str, markers: str, cases: Sequence[Case], names: Sequence[str]
 ) -> Iterator[str]:
     """Say which words of ``-k`` and values of ``-m`` no test has; ``names`` are in lower case."""
-    words = [word for word in re.findall(r"[^\s()]+", keywords) if word.lower() not in _OPERATORS]
-    parts = sorted({part for case in cases for part in _parts(case)})
-    for word in dict.fromkeys(words):
-        if not any(word.lower() in name for name in names):
+    parts = sorted({part for case in cases for part in re.split("[-_+]", case.id)})
+    for word in dict.fromkeys(re.findall(r"[^\s()]+", keywords)):
+        if word.lower() not in _OPERATORS and not any(word.lower() in name for name in names):
             near = ", ".join(get_close_matches(word.lower(), parts, n=_SHOWN))
             yield f"-k: no test has {word!r} in its name{f'; near: {near}' if near else ''}"
     for arguments in _MARKER.findall(markers):
-        yield from _marker(arguments, cases)
+        for name, written in _ARGUMENT.findall(arguments):
+            yield from _wrong_value(name, written, [case.marker() for case in cases])
 
 
-def _parts(case: Case) -> Iterable[str]:
-    work = str(case.work).split("-")
-    names = (case.framework, case.model, case.precision, *work, str(case.topology))
-    pieces = (piece for name in names for piece in name.split("_"))
-    return (*names, *case.options, *pieces)
-
-
-def _marker(arguments: str, cases: Sequence[Case]) -> Iterator[str]:
-    for name, written in _ARGUMENT.findall(arguments):
-        wanted = written.strip("'\"")
-        markers = [case.marker() for case in cases]
-        if markers and not any(name in marker for marker in markers):
-            yield f"-m: cases have no {name!r}; they have {', '.join(markers[0])}"
-            continue
-        values = {str(marker[name]) for marker in markers if name in marker}
-        if wanted not in values:
-            shown = sorted(values - {""})
-            if len(shown) > _VALUES_SHOWN:
-                shown = get_close_matches(wanted, shown, n=_SHOWN) or shown[:_VALUES_SHOWN]
-            yield f"-m: no case has {name}={wanted!r}; there are {', '.join(shown)}"
-        elif not any(_matches(marker.get(name), written) for marker in markers):
-            is_quoted = written != wanted
-            right = wanted if is_quoted else repr(wanted)
-            kind = "a number" if is_quoted else "a text"
-            yield f"-m: {name} is {kind}: write {name}={right}"
-
-
-def _matches(value: object, written: str) -> bool:
-    """Whether pytest takes what an expression says for a value of a marker."""
-    return written.strip("'\"") == str(value) and (written[0] in "'\"") == isinstance(value, str)
+def _wrong_value(name: str, written: str, marked: Sequence[dict[str, object]]) -> Iterator[str]:
+    known, wanted = [marker[name] for marker in marked if name in marker], written.strip("'\"")
+    if marked and not known:
+        yield f"-m: cases have no {name!r}; they have {', '.join(marked[0])}"
+    elif wanted not in map(str, known):
+        values = sorted({str(value) for value in known} - {""})
+        if len(values) > _VALUES_SHOWN:
+            values = get_close_matches(wanted, values, n=_SHOWN) or values[:_VALUES_SHOWN]
+        yield f"-m: no case has {name}={wanted!r}; there are {', '.join(values)}"
+    elif not any(
+        str(one) == wanted and isinstance(one, str) == (written != wanted) for one in known
+    ):
+        # pytest takes what is quoted for a text, and else for a number.
+        is_quoted = written != wanted
+        right, kind = (wanted, "a number") if is_quoted else (repr(wanted), "a text")
+        yield f"-m: {name} is {kind}: write {name}={right}"

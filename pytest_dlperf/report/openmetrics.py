@@ -5,7 +5,7 @@ Both leave out the number of what did not run whole: a chart would show it as an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ from msgspec import Struct
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.results import Results, parse_time
 from pytest_dlperf.report.printing import printable
-from pytest_dlperf.results.file import CaseEntry, ResultsFile, results_file
+from pytest_dlperf.results.file import CaseEntry, results_file
 
 
 class SessionNumber(Struct, frozen=True, kw_only=True):
@@ -34,16 +34,12 @@ class SessionNumber(Struct, frozen=True, kw_only=True):
 
 def session_numbers(results: Results) -> Iterator[SessionNumber]:
     """Yield each metric of each case; what was not measured whole has no value."""
-    return _numbers(results_file(results))
-
-
-def _numbers(file: ResultsFile) -> Iterator[SessionNumber]:
+    file = results_file(results)
     for case in file.cases:
         judged = {one.name for one in file.metrics.get(case.system, ()) if one.is_judged}
         for name, metric in case.numbers.items():
             value, better = _whole_number(case, name), metric.better
-            difference = metric.difference_percent
-            loss = None
+            difference, loss = metric.difference_percent, None
             if value is not None and better is not None and difference is not None:
                 loss = 0.0 - better.sign * difference / 100
             yield SessionNumber(
@@ -60,17 +56,13 @@ def _numbers(file: ResultsFile) -> Iterator[SessionNumber]:
 def _verdict(case: CaseEntry, name: str, *, is_judged: bool) -> str | None:
     """Return a metric's verdict; never a good one of what was not measured."""
     verdict = case.numbers[name].verdict
+    is_tame = verdict is None or verdict.passes or verdict is Verdict.SKIPPED
+    if not case.is_whole and is_tame and (is_judged or verdict is not None):
+        return Verdict.LOST.value
     if verdict is None:
-        is_lost = is_judged and not case.is_whole
-        return (
-            Verdict.LOST.value if is_lost else "not_measured" if name in case.unfinished else None
-        )
-    if verdict.passes or verdict is Verdict.SKIPPED:
-        if not case.is_whole:
-            return Verdict.LOST.value
-        if verdict.passes and _whole_number(case, name) is None:
-            return "not_measured"
-    return verdict.value
+        return "not_measured" if name in case.unfinished else None
+    is_void = verdict.passes and _whole_number(case, name) is None
+    return "not_measured" if is_void else verdict.value
 
 
 def _whole_number(case: CaseEntry, name: str) -> float | None:
@@ -80,8 +72,6 @@ def _whole_number(case: CaseEntry, name: str) -> float | None:
     is_void = metric.verdict is not None and metric.verdict.has_no_number
     return metric.median if is_whole and not is_void else None
 
-
-# ------------------------------------------------------------------------- OpenMetrics
 
 _GAUGES: Final = {
     "dlperf_session_start_timestamp_seconds": "When the session began, in seconds of the Unix "
@@ -100,25 +90,25 @@ def openmetrics(results: Results) -> str:
     Raises:
         ValueError: The session began at what is not a valid time.
     """
-    file = results_file(results)
     samples: dict[str, list[str]] = {name: [] for name in _GAUGES}
-    session = {"cluster": file.cluster, "estimator": file.estimator.value}
+    session = {"cluster": results.cluster, "estimator": results.estimator.value}
 
-    def add(gauge: str, value: float | None, labels: Mapping[str, str]) -> None:
+    def add(gauge: str, value: float | None, **labels: str) -> None:
         if value is not None:
-            pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
+            every = {**session, **labels}.items()
+            pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in every)
             samples[gauge].append(f"{gauge}{{{pairs}}} {value!r}")
 
-    for one in _numbers(file):
-        labels = {**session, "case": one.case_id, "metric": one.metric}
-        add("dlperf_value", one.value, {**labels, "unit": one.unit})
-        add("dlperf_reference", one.reference, {**labels, "unit": one.unit})
-        add("dlperf_loss_ratio", one.loss_ratio, labels)
+    for one in session_numbers(results):
+        of = {"case": one.case_id, "metric": one.metric}
+        add("dlperf_value", one.value, **of, unit=one.unit)
+        add("dlperf_reference", one.reference, **of, unit=one.unit)
+        add("dlperf_loss_ratio", one.loss_ratio, **of)
         if one.verdict is not None:
-            add("dlperf_verdict", 1, {**labels, "verdict": one.verdict})
-    if samples["dlperf_value"] and not file.interrupted:
-        began = parse_time(file.started).timestamp()
-        add("dlperf_session_start_timestamp_seconds", began, session)
+            add("dlperf_verdict", 1, **of, verdict=one.verdict)
+    if samples["dlperf_value"] and not results.interrupted:
+        began = parse_time(results.started).timestamp()
+        add("dlperf_session_start_timestamp_seconds", began)
     lines = []
     for gauge, text in _GAUGES.items():
         if samples[gauge]:

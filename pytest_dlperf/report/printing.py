@@ -127,7 +127,6 @@ def cut(text: str, room: int) -> str:
 GAP: Final = "  "
 """What stands between two columns."""
 
-_BELOW: Final = " " * 7
 _NO_BREAK: Final = "\N{NO-BREAK SPACE}%"
 
 
@@ -196,13 +195,3 @@ def _wrapped(text: str, width: int, indent: int) -> list[str]:
         break_on_hyphens=False,
     )
     return [line.replace(_NO_BREAK, " %") for line in lines]
-
-
-def listed(head: str, pieces: Iterable[str], width: int) -> list[str]:
-    """Break a head and what belongs to it before the pieces; empty without any."""
-    lines = [head]
-    for piece in (pieces := list(pieces)):
-        if len(lines[-1]) + 1 + len(piece) > width:
-            lines.append(_BELOW)
-        lines[-1] += f" {piece}"
-    return lines if pieces else []

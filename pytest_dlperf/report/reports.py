@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
 
 from pytest_dlperf.config.options import Settings
 from pytest_dlperf.model.errors import DlperfError
+from pytest_dlperf.report import trends
 from pytest_dlperf.report.session import SessionReport
 
 
@@ -71,55 +72,41 @@ def builtin_reports(config: Any, settings: Settings) -> Iterator[Report]:
     """Yield the reports that the session was asked for, in the order in which they are written."""
     # The file for machines comes first: what cannot be shown can still be made from it.
     if place := settings.json_file:
-        yield _report_at("results", place, partial(_write_results, place))
+        yield _report_at("results", place, _of_results("results.file", "write_json", place))
     if place := settings.history_file:
         yield Report("history", partial(_keep, place), is_required=False)
-    for setting, name, module, function in _PAGES:
-        if place := getattr(settings, setting):
-            yield file_report(name, place, partial(_text, module, function))
+    if place := settings.markdown_file:
+        yield file_report("Markdown page", place, _late("report.markdown", "markdown_page"))
+    if place := settings.html_file:
+        yield file_report("page", place, _late("report.html.page", "html_page"))
     if place := settings.openmetrics_file:
-        yield file_report("OpenMetrics file", place, _openmetrics)
+        text = _of_results("report.openmetrics", "openmetrics")
+        yield file_report("OpenMetrics file", place, text)
     if place := settings.tables_directory:
-        yield _report_at("tables", place, partial(_write_tables, place))
+        save = _of_results("report.benchmark_tables", "write_tables", place)
+        yield _report_at("tables", place, save)
     if place := settings.step_summary:
         yield Report("GitHub summary", partial(_step_summary, place), is_required=False)
     yield Report("benchmarks of pytest-benchmark", partial(_bridge, config), needs_tests=False)
 
 
-_PAGES: Final = (
-    ("markdown_file", "Markdown page", "markdown", "markdown_page"),
-    ("html_file", "page", "html.page", "html_page"),
-)
-"""Setting, name, and what makes the text: modules that only a session with the option imports."""
+def _late(module: str, function: str) -> Callable[..., Any]:
+    """Return a function of a module that only a session with its option imports."""
+
+    def call(*given: Any) -> Any:
+        return getattr(import_module(f"pytest_dlperf.{module}"), function)(*given)
+
+    return call
 
 
-def _text(module: str, function: str, session: SessionReport) -> str:
-    made: str = getattr(import_module(f"pytest_dlperf.report.{module}"), function)(session)
-    return made
-
-
-def _openmetrics(session: SessionReport) -> str:
-    from pytest_dlperf.report.openmetrics import openmetrics
-
-    return openmetrics(session.results)
-
-
-def _write_results(place: Path, session: SessionReport) -> None:
-    from pytest_dlperf.results.file import write_json
-
-    write_json(place, session.results)
-
-
-def _write_tables(place: Path, session: SessionReport) -> None:
-    from pytest_dlperf.report.benchmark_tables import write_tables
-
-    write_tables(place, session.results)
+def _of_results(module: str, function: str, *first: Path) -> Callable[[SessionReport], Any]:
+    call = _late(module, function)
+    return lambda session: call(*first, session.results)
 
 
 def _keep(place: Path, session: SessionReport) -> Iterator[Note]:
     """Add the session to the history, and tell what drifts. No verdict depends on it."""
     from pytest_dlperf.history.store import History
-    from pytest_dlperf.report import trends
 
     with History.open(place) as history:
         history.add(session.results)
@@ -130,16 +117,12 @@ def _keep(place: Path, session: SessionReport) -> Iterator[Note]:
 
 
 def _step_summary(place: Path, session: SessionReport) -> Iterator[Note]:
-    from pytest_dlperf.report.github import append_summary
-
-    if not append_summary(place, session):
+    if not _late("report.github", "append_summary")(place, session):
         yield Note(f"the GitHub summary has no room left: {place}")
 
 
 def _bridge(config: Any, session: SessionReport) -> Iterator[Note]:
-    from pytest_dlperf.report.benchmark_bridge import hand_over
-
-    yield from map(Note, hand_over(config, session))
+    yield from map(Note, _late("report.benchmark_bridge", "hand_over")(config, session))
 
 
 # ------------------------------------------------------------------------------ taking part

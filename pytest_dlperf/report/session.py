@@ -5,7 +5,7 @@ Every sentence is a ``Text``; what a renderer sorts, cuts or colours by stands b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -13,25 +13,23 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.history.case_history import Drifting, HistoryReader
+from pytest_dlperf.history.case_history import HistoryReader
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.results import CaseResult, Results
 from pytest_dlperf.report import printing, trends, words
-from pytest_dlperf.report.advice import advice_of
-from pytest_dlperf.report.entries import AGES, CASES_NAMED, TEXTS_SHOWN, UNDATED, Entry, entries_of
-from pytest_dlperf.report.overview import sentence_of
-from pytest_dlperf.report.remarks import absences, suspicion_lines
-from pytest_dlperf.report.status import recovered_from, worst_first
-from pytest_dlperf.report.text import (
-    NOTHING,
-    Text,
-    cases_named,
-    code,
-    number,
-    phrase,
-    word,
+from pytest_dlperf.report.entries import (
+    AGES,
+    CASES_NAMED,
+    TEXTS_SHOWN,
+    UNDATED,
+    Entry,
+    advice_of,
+    entries_of,
 )
+from pytest_dlperf.report.overview import absences, places_of_losses, sentence_of
+from pytest_dlperf.report.status import recovered_from, worst_first
+from pytest_dlperf.report.text import NOTHING, Text, cases_named, code, number, phrase, word
 
 _ABSENT: Final = (Verdict.NOT_JUDGED, Verdict.NOT_MEASURED, Verdict.SKIPPED)
 
@@ -49,7 +47,7 @@ class SessionReport(Struct, frozen=True, dict=True):
     @cached_property
     def told(self) -> Results:
         """The results as they are told: what is wrong with a host stands in ``urgent`` alone."""
-        return said_once(self.results)
+        return _without_host_faults(self.results)
 
     @cached_property
     def began(self) -> str:
@@ -105,21 +103,38 @@ class SessionReport(Struct, frozen=True, dict=True):
     @cached_property
     def facts(self) -> tuple[Text, ...]:
         """What needs no action: drifts, what passes again, what is absent, what was accepted."""
-        drifts = [one for one in self.past.drifts if one[0].case_id not in self._bad_ids]
-        return (*self.recovered, *_facts(self.told, self._rest, drifts))
+        bad = {case_id for entry in self.bad for case_id in entry.case_ids}
+        drifts = [one for one in self.past.drifts if one[0].case_id not in bad]
+        reasons = absences(self._rest, _ABSENT, most=CASES_NAMED)
+        more = len(reasons) - TEXTS_SHOWN
+        told = [*self.recovered, trends.drifts_text(drifts), *reasons[:TEXTS_SHOWN]]
+        if more > 0:
+            told.append(phrase("and {} more reasons", more))
+        if changes := self.results.baseline_changes:
+            by, why = changes[0].by, printing.reason(changes[0].why)
+            who = phrase(" by {}", printing.person(by)) if by else NOTHING
+            count = number(numbers.counted(len(changes), "number"))
+            told.append(phrase("accepted now{}: {} ({})", who, count, why))
+        return tuple(filter(None, told))
 
     @cached_property
     def recovered(self) -> tuple[Text, ...]:
         """What passes again, and since when it was red."""
-        return tuple(_recovered(self._rest, self.told.started))
+        by_day: dict[str, list[str]] = {}
+        for result in self._rest:
+            if (first := recovered_from(result)) is not None:
+                day = words.dated(first.at, self.told.started)
+                by_day.setdefault(day, []).append(result.case.id)
+        return tuple(
+            phrase("passes again, was red since {}: {}", word(day), cases_named(ids, CASES_NAMED))
+            for day, ids in by_day.items()
+        )
 
     @cached_property
     def suspicions(self) -> tuple[Text, ...]:
         """What only all cases together show, and may need action."""
-        return (
-            *(phrase("{}", line) for line in suspicion_lines(self.told.cases)),
-            *trends.new_levels(self._rest, self.past.histories, self.told.started),
-        )
+        new_levels = trends.new_levels(self._rest, self.past.histories, self.told.started)
+        return (*places_of_losses(self.told.cases), *new_levels)
 
     @cached_property
     def drifts(self) -> tuple[Text, ...]:
@@ -145,12 +160,9 @@ class SessionReport(Struct, frozen=True, dict=True):
             yield "gains", self.gains
 
     @cached_property
-    def _bad_ids(self) -> set[str]:
-        return {case_id for entry in self.bad for case_id in entry.case_ids}
-
-    @cached_property
     def _rest(self) -> list[CaseResult]:
-        return [result for result in self.told.cases if result.case.id not in self._bad_ids]
+        strict = self.told.strict
+        return [result for result in self.told.cases if not result.status.fails(strict=strict)]
 
     def _of_status(self, status: Verdict) -> tuple[Entry, ...]:
         found = (result for result in self._rest if result.status is status)
@@ -161,26 +173,7 @@ def session_report(
     results: Results, history_file: Path | None = None, *, may_read_logs: bool = False
 ) -> SessionReport:
     """Put a session into words; without the database they say nothing of other sessions."""
-    from pytest_dlperf.history.case_history import HistoryReader
-
     return SessionReport(results, HistoryReader(results, history_file), may_read_logs)
-
-
-def said_once(results: Results) -> Results:
-    """Take out of the cases' reasons what is wrong with hosts: the head says it."""
-    faults = [f": {'; '.join(dict.fromkeys(found))}" for found in results.unfit_hosts.values()]
-
-    def short(judgement: Judgement) -> Judgement:
-        reason = judgement.reason
-        for fault in faults:
-            reason = reason and reason.replace(fault, "")
-        return judgement if reason == judgement.reason else replace(judgement, reason=reason)
-
-    def of_case(result: CaseResult) -> CaseResult:
-        found = {name: short(judgement) for name, judgement in result.judgements.items()}
-        return result if found == result.judgements else replace(result, judgements=found)
-
-    return replace(results, cases=tuple(map(of_case, results.cases))) if faults else results
 
 
 def is_red(results: Results) -> bool:
@@ -193,37 +186,18 @@ def is_red(results: Results) -> bool:
     )
 
 
-# ------------------------------------------------------------------------------- facts
+def _without_host_faults(results: Results) -> Results:
+    """Take out of the cases' reasons what is wrong with hosts: the head says it."""
+    faults = [f": {'; '.join(dict.fromkeys(found))}" for found in results.unfit_hosts.values()]
 
+    def short(judgement: Judgement) -> Judgement:
+        reason = judgement.reason
+        for fault in faults:
+            reason = reason and reason.replace(fault, "")
+        return replace(judgement, reason=reason)
 
-def _facts(
-    results: Results, rest: Sequence[CaseResult], drifts: Sequence[Drifting]
-) -> Iterator[Text]:
-    """Yield a line for each fact that needs no action; ``rest`` are the cases not told so far."""
-    if drifts:
-        yield trends.drifts_text(drifts)
-    reasons = absences(rest, _ABSENT, most=CASES_NAMED)
-    yield from reasons[:TEXTS_SHOWN]
-    if reasons[TEXTS_SHOWN:]:
-        yield phrase("and {} more reasons", len(reasons) - TEXTS_SHOWN)
-    yield from _accepted(results)
+    def of_case(result: CaseResult) -> CaseResult:
+        found = {name: short(judgement) for name, judgement in result.judgements.items()}
+        return result if found == result.judgements else replace(result, judgements=found)
 
-
-def _recovered(cases: Iterable[CaseResult], now: str) -> Iterator[Text]:
-    """Say which cases pass again, by the session since which they were red."""
-    by_day: dict[str, list[str]] = {}
-    for result in cases:
-        if (first := recovered_from(result)) is not None:
-            by_day.setdefault(words.dated(first.at, now), []).append(result.case.id)
-    for day, ids in by_day.items():
-        named = cases_named(ids, CASES_NAMED)
-        yield phrase("passes again, was red since {}: {}", word(day), named)
-
-
-def _accepted(results: Results) -> Iterator[Text]:
-    changes = results.baseline_changes
-    if changes:
-        first = changes[0]
-        who = phrase(" by {}", printing.person(first.by)) if first.by else NOTHING
-        count = numbers.counted(len(changes), "number")
-        yield phrase("accepted now{}: {} ({})", who, number(count), printing.reason(first.why))
+    return replace(results, cases=tuple(map(of_case, results.cases))) if faults else results

@@ -1,17 +1,36 @@
-"""The status of a case at the end of a session, in one word, and all cases in one line."""
+"""What became of cases and their metrics: which is worst, and all in one line."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.case import SINGLE_DEVICE, Case
 from pytest_dlperf.model.judgement import Judgement, PastSession, Verdict
 from pytest_dlperf.model.results import CaseResult, MetricResult, parse_time
 from pytest_dlperf.report import printing
-from pytest_dlperf.report.columns import lost
 
 NOTHING_MEASURED: Final = "nothing was measured"
+NAMES_SHOWN: Final = 3
+"""Names of a family that a report tells, the worst; its table has all."""
+
+
+def severity(known: MetricResult) -> tuple[int, float]:
+    """Order metrics, the worst first."""
+    if known.judgement is None:
+        return Verdict.NOT_JUDGED.rank, 0.0
+    return known.judgement.status.rank, -(known.judgement.loss_percent or 0.0)
+
+
+def decisive(result: CaseResult, metric: str) -> Judgement | None:
+    """Return the worst judgement of a test; of equals that of the metric that it is about."""
+    return min(
+        result.judgements.values(),
+        key=lambda judgement: (judgement.verdict.rank, judgement.metric.name != metric),
+        default=None,
+    )
 
 
 def decisive_metric(result: CaseResult) -> MetricResult | None:
@@ -20,14 +39,26 @@ def decisive_metric(result: CaseResult) -> MetricResult | None:
     Where the first is better than others, or others are of a family, that which has lost the most.
     ``None`` where the status comes from no verdict.
     """
-    metrics, status = result.metrics(), result.status
+    metrics = result.metrics()
     first = next(iter(metrics), None)
-    ranked = [
-        (name != first and not known.metric.family, -(lost(known.judgement) or 0.0), name)
-        for name, known in metrics.items()
-        if known.judgement is not None and known.judgement.status is status
-    ]
-    return metrics[min(ranked)[-1]] if ranked else None
+    found = (one for one in metrics.values() if one.judgement is not None)
+    return min(
+        (one for one in found if one.judgement and one.judgement.status is result.status),
+        key=lambda one: (one.metric.name != first and not one.metric.family, severity(one)),
+        default=None,
+    )
+
+
+def worst_of_families(known: Iterable[MetricResult]) -> list[MetricResult]:
+    """Keep the worst names of each family, and all other metrics, in their order."""
+    found = list(known)
+    shown: Counter[str] = Counter()
+    left_out = set()
+    for one in sorted((one for one in found if one.metric.family), key=severity):
+        shown[one.metric.family or ""] += 1
+        if shown[one.metric.family or ""] > NAMES_SHOWN:
+            left_out.add(one.metric.name)
+    return [one for one in found if one.metric.name not in left_out]
 
 
 def worst_first(results: Iterable[CaseResult]) -> list[CaseResult]:
@@ -36,15 +67,46 @@ def worst_first(results: Iterable[CaseResult]) -> list[CaseResult]:
     Among equals the topologies of a training stand in a row.
     """
 
-    def place(
-        result: CaseResult,
-    ) -> tuple[int, float, tuple[Any, ...]]:
-        status, loss = result.status, 0.0
-        if not status.is_good and (known := decisive_metric(result)) is not None:
-            loss = lost(known.judgement) or 0.0
-        return status.rank, -loss, result.case.sort_key
+    def place(result: CaseResult) -> tuple[int, float, tuple[Any, ...]]:
+        known = None if result.status.is_good else decisive_metric(result)
+        return result.status.rank, severity(known)[1] if known else 0.0, result.case.sort_key
 
     return sorted(results, key=place)
+
+
+def by_training(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
+    """Group the cases that differ by their topology alone, by the name of what they train."""
+    found: dict[str, list[CaseResult]] = {}
+    for result in results:
+        found.setdefault(f"{result.case.system}-{result.case.variant}", []).append(result)
+    for members in found.values():
+        members.sort(key=lambda one: (one.case.topology.world_size, one.case.topology))
+    return found
+
+
+def scaling_of(case: Case) -> str:
+    """Name the kind of scaling, and the reference topology where it is not a single device.
+
+    A probe has neither.
+    """
+    if case.work is None:
+        return ""
+    over = case.reference_topology
+    of = f" over {over}" if over not in (None, SINGLE_DEVICE) else ""
+    return f"{of}, {case.scaling.value} scaling"
+
+
+def reason_without_names(reason: str, result: CaseResult) -> str:
+    """Return what a reason has in common with that of other cases: all but their names and logs."""
+    runs = result.measurement.runs if result.measurement is not None else ()
+    # A node's log lies below the name of the run's.
+    logs = [run.log.removesuffix(".log") for run in runs if run.log]
+    for own in (*logs, result.case.id, str(result.case.topology)):
+        reason = reason.replace(own, "")
+    return reason
+
+
+# -------------------------------------------------------------------------------- in words
 
 
 def word_of(judgement: Judgement) -> str:
@@ -62,10 +124,8 @@ def metric_words(result: CaseResult) -> dict[str, tuple[str, Verdict]]:
 
 def counts(results: Iterable[CaseResult]) -> dict[Verdict, int]:
     """Count the cases per status, the worst first, without zeros."""
-    found = dict.fromkeys(Verdict, 0)
-    for result in results:
-        found[result.status] += 1
-    return {status: count for status, count in found.items() if count}
+    found = Counter(result.status for result in results)
+    return {status: found[status] for status in Verdict if found[status]}
 
 
 def case_counts(

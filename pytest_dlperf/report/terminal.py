@@ -12,30 +12,24 @@ from msgspec.structs import replace
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import MEMBER
-from pytest_dlperf.model.results import CaseResult, IgnoredLog
+from pytest_dlperf.model.results import CaseResult
 from pytest_dlperf.report import printing
-from pytest_dlperf.report.columns import (
+from pytest_dlperf.report.facts import Fact, Weight, case_facts, is_not_good
+from pytest_dlperf.report.failure import LABEL
+from pytest_dlperf.report.overview import absences, places_of_losses, scaling
+from pytest_dlperf.report.printing import aligned, stacked, wrapped
+from pytest_dlperf.report.reports import Note
+from pytest_dlperf.report.runs import RUNS_LISTED, runs_text
+from pytest_dlperf.report.session import SessionReport
+from pytest_dlperf.report.status import case_counts, decisive, worst_first
+from pytest_dlperf.report.tables import (
     CHANGE_HEADINGS,
     COLUMNS,
+    Row,
+    case_rows,
     change_row,
-    decisive,
-    difference_percent,
-    headings,
+    columns_of,
 )
-from pytest_dlperf.report.facts import Fact
-from pytest_dlperf.report.failure import LABEL
-from pytest_dlperf.report.printing import aligned, listed, stacked, wrapped
-from pytest_dlperf.report.remarks import (
-    absences,
-    is_only_skipped,
-    left_out_logs,
-    scaling,
-    suspicion_lines,
-)
-from pytest_dlperf.report.reports import Note
-from pytest_dlperf.report.rows import Row, broken_lines, case_rows, has_failure, row_facts
-from pytest_dlperf.report.session import SessionReport
-from pytest_dlperf.report.status import case_counts, worst_first
 
 LETTERS: Final = {
     Verdict.IMPROVED: "+",
@@ -49,16 +43,15 @@ LETTERS: Final = {
 }
 """What pytest prints for a test that ran, by its verdict; for the others what it always prints."""
 _RAN: Final = ("passed", "failed", "xfailed", "xpassed")
-
-REASONS_SHOWN: Final = 3
+_REASONS_SHOWN: Final = 3
 """Different reasons for skipped cases that a session tells that is not asked for all."""
-
+_IGNORED_SHOWN: Final = 20
+"""Left-out logs that are listed; the results file has all of them."""
 _TEXTS: Final = 2
 """Texts of a fact that stand below a row; the failure has more."""
-_LEAVE_OUT: Final = sorted((c.rank, c.heading) for c in COLUMNS if c.rank and "terminal" in c.forms)
+_LEAVE_OUT: Final = sorted((column.rank, column.heading) for column in COLUMNS if column.rank)
 """What makes room for the rest, the least important first."""
 _LEFT: Final = ("case", "verdict", *(column.heading for column in COLUMNS if column.is_left))
-_LEGEND: Final = "sees: the minimum detectable change (9 times out of 10)"
 
 
 class Line(Struct, frozen=True):
@@ -82,42 +75,6 @@ class TestStatus(Struct, frozen=True):
     markup: tuple[str, ...] = ()
 
 
-def summary(session: SessionReport, notes: Sequence[Note], config: Any) -> Iterator[Line]:
-    """Yield what the session has come to, the table of its cases, the notes, the counts."""
-    results = session.results
-    cases, strict = results.cases, results.strict
-    width = config.get_terminal_writer().fullwidth
-    verbosity = config.get_verbosity()
-    option = config.option
-    has_failures = option.tbstyle not in ("no", "line") and not option.no_summary
-    worst = _worst_colour(cases, strict=strict, interrupted=results.interrupted)
-    # Of a session in order, as the one before it, the counts say as much.
-    if verbosity >= 0 and (worst != "green" or session.recovered or session.gains):
-        for line in wrapped(str(session.sentence), width, indent=4):
-            yield Line(line, ("bold", worst))
-        for one in map(str, (session.advice, *session.recovered)):
-            yield from map(Line, wrapped(one, width, indent=4))
-    yield from summary_lines(
-        cases,
-        results.ignored_logs,
-        now=results.started,
-        width=width,
-        verbosity=verbosity,
-        strict=strict,
-        with_failures=verbosity > 0 or not has_failures,
-    )
-    if verbosity >= 0:
-        for text in suspicion_lines(cases):
-            yield from map(Line, wrapped(text, width, indent=4))
-    yield from note_lines(notes, width=width if sys.stdout.isatty() else None)
-    changes = results.baseline_changes
-    # First numbers stand in the table above.
-    if verbosity > 0 or any(change.old is not None for change in changes):
-        rows = [CHANGE_HEADINGS, *map(change_row, changes)]
-        yield from map(Line, aligned(rows, "lllrrrll"))
-    yield counts_line(cases, notes, strict=strict, interrupted=results.interrupted)
-
-
 def verdict_status(
     result: CaseResult, metric: str, given: TestStatus, *, strict: bool
 ) -> TestStatus:
@@ -129,178 +86,129 @@ def verdict_status(
     if judgement is None or judgement.verdict is Verdict.SKIPPED:
         is_skip = judgement is not None and given.category == "failed"
         return replace(given, word=f"{given.word}{' (skipped)' if is_skip else number}")
-    passes = judgement.passes(strict=strict)
+    passes, status = judgement.passes(strict=strict), judgement.status
     if passes and given.category == "failed":
         return replace(given, word=f"{given.word}{number}")  # the test failed, not its number
-    status = judgement.status
     if given.category in ("xfailed", "xpassed"):
-        word, letter = (
-            f"{given.word}{'' if passes else f' {judgement.verdict.value}'}",
-            given.letter,
-        )
+        word = f"{given.word}{'' if passes else f' {judgement.verdict.value}'}{number}"
         colour = "red" if strict and not passes else "yellow"
-    else:
-        word = given.word if status is Verdict.PASS else status.value.upper()
-        letter = LETTERS.get(status, given.letter)
-        # A number that was given up for another is good, and still worth a look.
-        is_good = status.is_good and status is not Verdict.ACCEPTED
-        colour = ("green" if is_good else "yellow") if passes else "red"
-    return replace(given, letter=letter, word=f"{word}{number}", markup=(colour,))
+        return replace(given, word=word, markup=(colour,))
+    # A number that was given up for another is good, and still worth a look.
+    is_good = status.is_good and status is not Verdict.ACCEPTED
+    return TestStatus(
+        given.category,
+        LETTERS.get(status, given.letter),
+        f"{given.word if status is Verdict.PASS else status.value.upper()}{number}",
+        (("green" if is_good else "yellow") if passes else "red",),
+    )
 
 
 def _number(result: CaseResult, metric: str, judgement: Judgement | None) -> str:
     """Write what was measured and how far it lies from what it was held against, if anything."""
     if judgement is None:
         known = result.metrics().get(metric)
-        is_known = known is not None and known.median is not None
-        return f" {numbers.quantity(known.median, known.metric.unit)}" if known and is_known else ""
+        median = known.median if known is not None else None
+        return f" {numbers.quantity(median, known.metric.unit)}" if known and median else ""
     if judgement.measured is None:
         return ""
-    difference = difference_percent(judgement)
+    difference = judgement.difference_percent
     told = "" if difference is None else f" {numbers.signed_percent(difference)}"
     return f" {numbers.quantity(judgement.measured, judgement.metric.unit)}{told}"
+
+
+# ------------------------------------------------------------------------------ the summary
+
+
+def summary(session: SessionReport, notes: Sequence[Note], config: Any) -> Iterator[Line]:
+    """Yield the summary as pytest's options ask for it."""
+    verbosity, option = config.get_verbosity(), config.option
+    has_failures = option.tbstyle not in ("no", "line") and not option.no_summary
+    yield from summary_lines(
+        session,
+        notes,
+        width=config.get_terminal_writer().fullwidth,
+        verbosity=verbosity,
+        with_failures=verbosity > 0 or not has_failures,
+        is_terminal=sys.stdout.isatty(),
+    )
+
+
+def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
+    session: SessionReport,
+    notes: Sequence[Note] = (),
+    *,
+    width: int,
+    verbosity: int = 0,
+    with_failures: bool = True,
+    is_terminal: bool = True,
+) -> Iterator[Line]:
+    """Yield what the session has come to, the table of its cases, the notes, the counts.
+
+    ``verbosity`` -1 has the cases that are not good, without their facts; 0 every measured case;
+    1 every judged metric; -2 the counts alone. Without ``with_failures`` what a failure's message
+    says above is not said again below its row.
+    """
+    results, every = session.results, verbosity > 0
+    cases, strict = results.cases, results.strict
+    counts = counts_line(session, notes)
+
+    def lines(texts: Iterable[object], *markup: str) -> Iterator[Line]:
+        for text in texts:
+            yield from (Line(line, markup) for line in wrapped(str(text), width, indent=4))
+
+    # Of a session in order, as the one before it, the counts say as much.
+    if verbosity >= 0 and ("green" not in counts.markup or session.recovered or session.gains):
+        yield from lines([session.sentence], *_worst(session))
+        yield from lines((session.advice, *session.recovered))
+    judged = worst_first(result for result in cases if result.judgements or result.measurement)
+    skipped = [one for one in judged if one.measurement is None and one.status is Verdict.SKIPPED]
+    shown = judged if strict or every else [one for one in judged if one not in skipped]
+    if verbosity < 0:
+        shown = [one for one in shown if not one.status.is_good and verbosity == -1]
+    if shown:
+        yield from _table(shown, session, width, verbosity, with_failures=with_failures)
+    if verbosity >= 0:
+        for head, reached in scaling(cases).items():
+            yield from map(Line, wrapped(f"{head}  {'  '.join(reached)}", width, indent=9))
+        reasons = absences(skipped, [Verdict.SKIPPED], most=1)
+        most = len(reasons) if every or len(skipped) == len(cases) else _REASONS_SHOWN
+        yield from lines(reasons[:most], "yellow")
+        if reasons[most:]:
+            more = len(reasons) - most
+            yield Line(f"  … and {more} more reasons; -rs shows all", ("yellow",))
+        yield from _left_out_logs(session)
+        yield from lines(places_of_losses(cases))
+    yield from note_lines(notes, width=width if is_terminal else None)
+    changes = results.baseline_changes
+    # First numbers stand in the table above.
+    if every or any(change.old is not None for change in changes):
+        yield from map(Line, aligned([CHANGE_HEADINGS, *map(change_row, changes)], "lllrrrll"))
+    yield counts
 
 
 def note_lines(notes: Iterable[Note], *, width: int | None = None) -> Iterator[Line]:
     """Say what was written and what could not be; a line each where no width is given."""
     for note in notes:
-        markup = ("red",) if note.is_bad else ()
         text = printing.printable(note.text)
         for line in [text] if width is None else wrapped(text, width, indent=4):
-            yield Line(line, markup)
+            yield Line(line, ("red",) if note.is_bad else ())
 
 
-def summary_lines(  # noqa: PLR0913 - what it shows, and how, by name
-    results: Sequence[CaseResult],
-    ignored_logs: Sequence[IgnoredLog],
-    *,
-    now: str,
-    width: int,
-    verbosity: int = 0,
-    strict: bool = False,
-    with_failures: bool = True,
-) -> Iterator[Line]:
-    """Yield the table of the measured cases, their scaling, what others lack, the logs left out.
-
-    ``verbosity`` -1 has the cases that are not good, without their facts; 0 every measured case;
-    1 every judged metric; -2 nothing. In a ``strict`` session
-    a skipped case is as bad as one that failed. ``now`` is when the session began, ISO 8601.
-    Without ``with_failures`` what a failure's message says above is not said again below its row.
-    """
-    judged = [result for result in results if result.judgements or result.measurement]
-    skipped = [result for result in judged if is_only_skipped(result)]
-    is_in_table = strict or verbosity > 0
-    shown = worst_first(r for r in judged if is_in_table or not is_only_skipped(r))
-    if verbosity < 0:
-        shown = [r for r in shown if not r.status.is_good] if verbosity == -1 else []
-    if shown:
-        yield from _table(
-            shown,
-            now,
-            width,
-            strict=strict,
-            verbosity=verbosity,
-            with_failures=with_failures,
-        )
-    if verbosity >= 0:
-        for one in scaling(results):
-            pieces = (f" {piece}" for piece in one.pieces)
-            yield from map(Line, listed(str(one.head), pieces, width))
-        reasons = absences(skipped, [Verdict.SKIPPED], most=1)
-        with_all = verbosity > 0 or len(skipped) == len(results)
-        for text in reasons if with_all else reasons[:REASONS_SHOWN]:
-            yield from (Line(line, ("yellow",)) for line in wrapped(str(text), width, indent=4))
-        more = len(reasons) - REASONS_SHOWN
-        if not with_all and more > 0:
-            yield Line(f"  … and {more} more reasons; -rs shows all", ("yellow",))
-        for at, line in enumerate(left_out_logs(ignored_logs)):
-            yield Line(line, () if at else ("yellow",))
+def counts_line(session: SessionReport, notes: Iterable[Note] = ()) -> Line:
+    """Count the cases per status, and name other faults; an interrupted session is never green."""
+    results = session.results
+    faults = [note.text.partition(":")[0] for note in notes if note.is_bad]
+    text = case_counts(
+        results.cases, faults, strict=results.strict, interrupted=results.interrupted
+    )
+    return Line(text, ("bold", "red") if faults else _worst(session))
 
 
-def _table(  # noqa: PLR0913 - what it shows, and how, by name
-    cases: Sequence[CaseResult],
-    now: str,
-    width: int,
-    *,
-    strict: bool,
-    verbosity: int,
-    with_failures: bool,
-) -> Iterator[Line]:
-    every, is_short = verbosity > 0, verbosity < 0
-    rows_of = [case_rows(result, every=every) for result in cases]
-    ids = (result.case.id for result in cases)
-    (head, *lines), legend = _case_table(zip(ids, rows_of, strict=True), width)
-    yield from (Line(text, ("bold",)) for text in head)
-    left = iter(lines)
-    for result, rows in zip(cases, rows_of, strict=True):
-        for row, lines_of_row in zip(rows, left):  # noqa: B905 - the lines of the next stay
-            yield from (Line(text, (_colour(row.status, strict=strict),)) for text in lines_of_row)
-        if is_short:
-            continue
-        kept = [r for r in rows if with_failures or not has_failure(result, r, strict=strict)]
-        for fact in row_facts(result, kept, now, every=every):
-            yield from _fact_lines(fact, width)
-        for text in broken_lines(result) if kept else ():
-            yield from map(Line, wrapped(f"    {text}", width, indent=6))
-    if legend and not is_short:
-        yield from (Line(line, ("light",)) for line in wrapped(legend, width, indent=4))
-
-
-def _fact_lines(fact: Fact, width: int) -> Iterator[Line]:
-    for at, text in enumerate(fact.first(_TEXTS)):
-        label = "" if at else fact.label
-        yield from map(Line, wrapped(f"    {label:{LABEL}} {text}", width, indent=LABEL + 5))
-
-
-def _case_table(
-    cases: Iterable[tuple[str, Sequence[Row]]], width: int
-) -> tuple[list[tuple[str, ...]], str]:
-    """Lay out the head and each row, in as many columns as there is room for, and a legend.
-
-    A case's id stands in the first of its rows, or above them where they are wide.
-    """
-    rows = [
-        {**row.cells, "case": "" if number else case_id}
-        for case_id, of_case in cases
-        for number, row in enumerate(of_case)
-    ]
-    shown = [
-        name for name in headings("terminal") if any(row[name] != numbers.ABSENT for row in rows)
-    ]
-    units: dict[str, dict[str, None]] = {}
-    for row in rows:
-        if row["unit"] != numbers.ABSENT:
-            units.setdefault(row["metric"].partition(MEMBER)[0], {})[row["unit"]] = None
-    if len({unit for of_metric in units.values() for unit in of_metric}) == 1:
-        shown.remove("unit")
-    lines, kept = _fitting(rows, shown, width)
-    legend = []
-    if "unit" not in kept and any(unit for of_metric in units.values() for unit in of_metric):
-        told = (f"{metric} in {' or '.join(of_metric)}" for metric, of_metric in units.items())
-        legend.append(", ".join(told))
-    legend += [_LEGEND] * ("sees" in kept)
-    return lines, "; ".join(legend)
-
-
-def _fitting(
-    rows: Sequence[dict[str, str]], shown: Sequence[str], width: int
-) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Leave out columns until a row is a line; if none is left to go, give the case its own."""
-    kept = ["case", *shown, "verdict"]
-    for _, name in [(0, ""), *_LEAVE_OUT]:
-        kept = [other for other in kept if other != name]
-        align = "".join("l" if column in _LEFT else "r" for column in kept)
-        cells = [kept, *([row[column] for column in kept] for row in rows)]
-        lines = stacked(cells, align, names=1, width=width)
-        if len(lines[0]) == 1:
-            break
-    return lines, kept
-
-
-def _worst_colour(results: Iterable[CaseResult], *, strict: bool, interrupted: bool) -> str:
-    colours = {_colour(result.status, strict=strict) for result in results}
-    colours |= {"yellow"} if interrupted else set()
-    return next(colour for colour in ("red", "yellow", "green") if colour in colours)
+def _worst(session: SessionReport) -> tuple[str, str]:
+    results = session.results
+    found = {_colour(result.status, strict=results.strict) for result in results.cases}
+    found |= {"yellow"} if results.interrupted else set()
+    return "bold", next(one for one in ("red", "yellow", "green") if one in found)
 
 
 def _colour(status: Verdict, *, strict: bool) -> str:
@@ -309,15 +217,117 @@ def _colour(status: Verdict, *, strict: bool) -> str:
     return "green" if status.is_good else "yellow"
 
 
-def counts_line(
-    results: Sequence[CaseResult],
-    notes: Iterable[Note] = (),
+def _left_out_logs(session: SessionReport) -> Iterator[Line]:
+    logs = session.results.ignored_logs
+    if logs:
+        yield Line(f"logs that were left out: {len(logs)}", ("yellow",))
+    for item in logs[:_IGNORED_SHOWN]:
+        yield Line(f"  {printing.printable(item.log)}: {item.reason}")
+    if len(logs) > _IGNORED_SHOWN:
+        more = len(logs) - _IGNORED_SHOWN
+        yield Line(f"  … and {more} more; --dlperf-json FILE has all of them")
+
+
+# -------------------------------------------------------------------------------- the table
+
+
+def _table(
+    cases: Sequence[CaseResult],
+    session: SessionReport,
+    width: int,
+    verbosity: int,
     *,
-    strict: bool = False,
-    interrupted: bool = False,
-) -> Line:
-    """Count the cases per status, and name other faults; ``interrupted`` is never green."""
-    faults = [note.text.partition(":")[0] for note in notes if note.is_bad]
-    worst = "red" if faults else _worst_colour(results, strict=strict, interrupted=interrupted)
-    text = case_counts(results, faults, strict=strict, interrupted=interrupted)
-    return Line(text, ("bold", worst))
+    with_failures: bool,
+) -> Iterator[Line]:
+    """Yield the rows of each case, and below them what is to know of it."""
+    every, strict = verbosity > 0, session.results.strict
+    rows_of = [case_rows(result, every=every) for result in cases]
+    head, *rows, legend = _laid_out(cases, rows_of, width)
+    yield from (Line(text, ("bold",)) for text in head)
+    left = iter(rows)
+    for result, of_case in zip(cases, rows_of, strict=True):
+        for row in of_case:
+            yield from (Line(text, (_colour(row.status, strict=strict),)) for text in next(left))
+        kept = [
+            it for it in of_case if with_failures or not _has_failure(result, it, strict=strict)
+        ]
+        if verbosity >= 0 and kept:
+            now = session.results.started
+            for fact in _row_facts(result, kept, now, every=every):
+                for at, text in enumerate(fact.first(_TEXTS)):
+                    line = f"    {'' if at else fact.label:{LABEL}} {text}"
+                    yield from map(Line, wrapped(line, width, indent=LABEL + 5))
+            for why in _broken_runs(result):
+                yield from map(Line, wrapped(f"    {why}", width, indent=6))
+    if verbosity >= 0:
+        yield from (Line(text, ("light",)) for text in legend)
+
+
+def _laid_out(
+    cases: Sequence[CaseResult], rows_of: Sequence[Sequence[Row]], width: int
+) -> Iterator[Sequence[str]]:
+    """Yield the lines of the head and of each row, in as many columns as have room, then a legend.
+
+    A case's id stands in the first of its rows, or above them where they are wide.
+    """
+    rows = [
+        {"case": "" if at else result.case.id, **row.cells, "verdict": row.verdict}
+        for result, of_case in zip(cases, rows_of, strict=True)
+        for at, row in enumerate(of_case)
+    ]
+    kept = [column.heading for column in columns_of([row for each in rows_of for row in each])]
+    kept = ["case", *kept, "verdict"]
+    units: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row["unit"] != numbers.ABSENT:
+            units.setdefault(row["metric"].partition(MEMBER)[0], {})[row["unit"]] = None
+    is_one_unit = len({unit for of_metric in units.values() for unit in of_metric}) == 1
+    for _, name in [(0, "unit" if is_one_unit else ""), *_LEAVE_OUT]:
+        kept = [other for other in kept if other != name]
+        align = "".join("l" if column in _LEFT else "r" for column in kept)
+        cells = [kept, *([row[column] for column in kept] for row in rows)]
+        lines = stacked(cells, align, names=1, width=width)
+        if len(lines[0]) == 1:
+            break
+    yield from lines
+    legend = []
+    if units and "unit" not in kept:
+        told = (f"{metric} in {' or '.join(of_metric)}" for metric, of_metric in units.items())
+        legend.append(", ".join(told))
+    if "sees" in kept:
+        legend.append("sees: the minimum detectable change (9 times out of 10)")
+    yield wrapped("; ".join(legend), width, indent=4)
+
+
+def _has_failure(result: CaseResult, row: Row, *, strict: bool) -> bool:
+    """Tell whether a test of a row's metric has failed, and its message says what is wrong."""
+    judgement = result.judgements.get(row.metric)
+    return judgement is not None and judgement.status.fails(strict=strict)
+
+
+def _row_facts(result: CaseResult, rows: Sequence[Row], now: str, *, every: bool) -> Iterator[Fact]:
+    """Yield what stands below rows: what every form says, and what is to be noted."""
+    known = result.metrics()
+    metrics = [known[row.metric] for row in rows if row.metric in known]
+    # The reason stands with the run that broke.
+    is_broken = result.measurement is not None and bool(result.measurement.broken_runs)
+    for fact in case_facts(result, now, [it for it in metrics if is_not_good(it)]):
+        is_brief = fact.weight is Weight.BRIEF and not (is_broken and fact.label == "reason")
+        if is_brief or fact.label in ("compared", "note"):
+            yield fact
+    for fact in case_facts(result, now, [it for it in metrics if not is_not_good(it)]):
+        if fact.label == "note" or (every and fact.label == "compared"):
+            yield fact
+
+
+def _broken_runs(result: CaseResult) -> Iterator[str]:
+    """Yield what kept runs from a number, and what else there is to say of a run."""
+    measurement = result.measurement
+    if measurement is None or not any(run.reason for run in measurement.runs):
+        return
+    found = runs_text(result.case.id, measurement, (), most=RUNS_LISTED)
+    for one in found.runs:
+        if one.run.reason:
+            yield f"run {one.label}: {printing.in_short(one.run.reason)}"
+    if found.left_out and all(one.run.reason for one in found.runs):
+        yield f"… and {found.left_out} more runs; --dlperf-json FILE has all of them"

@@ -7,7 +7,8 @@ much escaping, never too little.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum, unique
+from enum import Enum
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -15,7 +16,6 @@ from msgspec import Struct
 from pytest_dlperf.report import printing
 
 
-@unique
 class Role(Enum):
     """What a piece is."""
 
@@ -24,6 +24,7 @@ class Role(Enum):
     STRONG = "strong"
     """Own words that a reader is to see first."""
     NUMBER = "number"
+    """What was measured or counted, with its unit."""
     CASE = "case"
     """The id of a case of this session."""
     CODE = "code"
@@ -71,36 +72,11 @@ class Text(Struct, frozen=True):
 NOTHING: Final = Text()
 
 
-class Listing(Struct, frozen=True, kw_only=True):
-    """A head and what belongs to it, for as many lines as it takes."""
-
-    head: Text
-    pieces: tuple[Text, ...]
-
-
-def word(text: str) -> Piece:
-    """Return words of the package's own."""
-    return Piece(text, Role.WORD)
-
-
-def number(text: str) -> Piece:
-    """Return what was measured or counted, with its unit."""
-    return Piece(text, Role.NUMBER)
-
-
-def strong(text: str) -> Piece:
-    """Return words of the package's own that stand out."""
-    return Piece(text, Role.STRONG)
-
-
-def case(case_id: str) -> Piece:
-    """Return the id of a case of this session."""
-    return Piece(case_id, Role.CASE)
-
-
-def code(text: str) -> Piece:
-    """Return a name or value that is to be read letter by letter."""
-    return Piece(text, Role.CODE)
+word: Final = partial(Piece, role=Role.WORD)
+number: Final = partial(Piece, role=Role.NUMBER)
+strong: Final = partial(Piece, role=Role.STRONG)
+case: Final = partial(Piece, role=Role.CASE)
+code: Final = partial(Piece, role=Role.CODE)
 
 
 def phrase(template: str, *values: Text | Piece | int | str) -> Text:

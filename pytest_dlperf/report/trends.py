@@ -76,45 +76,46 @@ def other_machine(known: OtherMachine) -> str:
     return f"{count} {dates} on another machine ({facts}): in no level, drift or noise"
 
 
-def _judged(results: Iterable[CaseResult], histories: Histories) -> Histories:
-    """Return the histories of the metrics of these cases that a test judges."""
-    found = {}
+def _judged(
+    results: Iterable[CaseResult], histories: Histories
+) -> Iterator[tuple[str, str, CaseHistory]]:
+    """Yield case, metric and history of what a test judges."""
     for result in results:
         of_case = histories.get(result.case.id, {})
-        names = [name for name, known in result.metrics().items() if known.metric.is_judged]
-        found[result.case.id] = {name: of_case[name] for name in names if name in of_case}
-    return found
+        for name, known in result.metrics().items():
+            if known.metric.is_judged and name in of_case:
+                yield result.case.id, name, of_case[name]
 
 
 def new_levels(cases: Iterable[CaseResult], histories: Histories, now: str) -> Iterator[Text]:
-    """Yield the new levels of the last weeks, a line for each case and day."""
+    """Yield the new levels of the last weeks, a line for each case and day, the last first."""
     since = f"{(parse_time(now) - timedelta(days=_RECENT_DAYS)).date()}"
     found: dict[tuple[str, str], dict[str, float]] = {}
-    for case_id, by_metric in _judged(cases, histories).items():
-        for name, history in by_metric.items():
-            for point in history.change_points:
+    for case_id, name, history in _judged(cases, histories):
+        for point in history.change_points:
+            if point.at[:10] >= since:
                 levels = found.setdefault((point.at[:10], case_id), {})
                 told = name.partition(MEMBER)[0]  # of a family the name that moved the farthest
-                moved = point.difference_percent
-                levels[told] = max(levels.get(told, 0.0), moved, key=abs)
+                levels[told] = max(levels.get(told, 0.0), point.difference_percent, key=abs)
     for (at, case_id), levels in sorted(found.items(), key=lambda one: one[0][0], reverse=True):
-        if at >= since:
-            said = (
-                phrase("{} {}", name, number(numbers.signed_percent(moved)))
-                for name, moved in levels.items()
-            )
-            yield phrase("{}: level changed on {}: {}", case(case_id), at, join(", ", said))
+        said = (
+            phrase("{} {}", name, number(numbers.signed_percent(moved)))
+            for name, moved in levels.items()
+        )
+        yield phrase("{}: level changed on {}: {}", case(case_id), at, join(", ", said))
 
 
 def drift_lines(cases: Iterable[CaseResult], histories: Histories) -> Iterator[Text]:
     """Yield the drift of each case's first metric that has one, and name the others."""
-    for case_id, by_metric in _judged(cases, histories).items():
-        drifts = {name: one.drift for name, one in by_metric.items() if one.drift is not None}
-        if drifts:
-            first, *others = drifts
-            also = ", ".join(dict.fromkeys(name.partition(MEMBER)[0] for name in others))
-            said = phrase("{}: {} {}", case(case_id), first, drift(drifts[first]))
-            yield phrase("{}; also {}", said, also) if also else said
+    found: dict[str, dict[str, Drift]] = {}
+    for case_id, name, history in _judged(cases, histories):
+        if history.drift is not None:
+            found.setdefault(case_id, {})[name] = history.drift
+    for case_id, drifts in found.items():
+        first, *others = drifts
+        said = phrase("{}: {} {}", case(case_id), first, drift(drifts[first]))
+        also = ", ".join(dict.fromkeys(name.partition(MEMBER)[0] for name in others))
+        yield phrase("{}; also {}", said, also) if also else said
 
 
 def drifts_text(drifts: Sequence[Drifting]) -> Text:

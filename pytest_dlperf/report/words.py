@@ -1,7 +1,6 @@
 """Put why a number moved into words: its subject line, since when, what differs, who accepted.
 
-Every report has these words, so that a session reads the same in a mail, a comment and a page. Days
-are those of the session's time zone. Texts come in pieces, which renderers escape by their roles.
+Days are those of the session's time zone; ``now`` is when the session began, ISO 8601.
 """
 
 from __future__ import annotations
@@ -22,12 +21,10 @@ from pytest_dlperf.model.judgement import (
     DifferenceKind,
     Explanation,
     Judgement,
-    PastSession,
     Verdict,
 )
 from pytest_dlperf.model.results import CaseResult, day_of, parse_time
 from pytest_dlperf.report import printing
-from pytest_dlperf.report.columns import difference_percent, lost
 from pytest_dlperf.report.status import decisive_metric
 from pytest_dlperf.report.text import (
     NOTHING,
@@ -41,20 +38,15 @@ from pytest_dlperf.report.text import (
     word,
 )
 
-COMMITS_SHOWN: Final = 5
-"""Commits of one checkout that are listed; the others are counted."""
+LONGEST_LINE: Final = 400
+"""Characters of a line of texts that have to stay short."""
 UNKNOWN: Final = "unknown"
 """Stands for an unknown side of a difference."""
 NOT_SET: Final = "not set"
 """Stands for a side of a difference that is known to lack it."""
-SIDES: Final = ("accepted", "last good", "now")
-"""Sides of a difference."""
-LONGEST_LINE: Final = 400
-"""Characters of a line of texts that have to stay short."""
 
-_WEEKDAYS: Final = (
-    "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday",
-)  # fmt: skip
+_COMMITS_SHOWN: Final = 5
+"""Commits of one checkout that are listed; the others are counted."""
 _NEW: Final = "(new)"
 _NAMED_DAYS: Final = 6
 """Days back that a weekday names: a week ago it would be today's."""
@@ -77,8 +69,8 @@ def subject(
 ) -> Text:
     """Say a verdict, how far the number has moved, and since when.
 
-    For instance ``regressed -9.9 % since Tuesday``. ``now`` is when the session began, ISO
-    8601, here and below. ``others`` are judged alike, and share the rest.
+    For instance ``regressed -9.9 % since Tuesday``. ``others`` are judged alike, and share the
+    rest.
     """
     status, verdict = judgement.status, judgement.verdict.value
     parts = (verdict, moved(judgement, *others), since_words(explanation, now))
@@ -96,21 +88,25 @@ def moved(*judgements: Judgement) -> str:
     A difference that is no loss explains no ``regressed``, nor a loss an ``improved``: what was
     decided beside a control arm has its reason.
     """
-    found = sorted(filter(None, map(_shown_percent, judgements)), key=abs)
+    found = sorted(
+        (
+            one.difference_percent
+            for one in judgements
+            if one.difference_percent and _is_in_its_direction(one)
+        ),
+        key=abs,
+    )
     if not found:
         return ""
     least, most = numbers.signed_percent(found[0]), numbers.signed_percent(found[-1])
     return most if least == most else f"{least.removesuffix(' %')} to {most}"
 
 
-def _shown_percent(judgement: Judgement) -> float | None:
-    loss, verdict = lost(judgement), judgement.verdict
-    if not verdict.is_change:
-        return None
-    if loss is not None and verdict is not Verdict.INCONCLUSIVE:
-        is_expected = loss < 0 if verdict is Verdict.IMPROVED else loss > 0
-        return difference_percent(judgement) if is_expected else None
-    return difference_percent(judgement)
+def _is_in_its_direction(judgement: Judgement) -> bool:
+    loss, verdict = judgement.loss_percent, judgement.verdict
+    if loss is None or verdict is Verdict.INCONCLUSIVE:
+        return verdict.is_change
+    return verdict.is_change and (loss < 0 if verdict is Verdict.IMPROVED else loss > 0)
 
 
 def case_subject(result: CaseResult, now: str) -> tuple[Text, str]:
@@ -137,7 +133,7 @@ def since_words(explanation: Explanation | None, now: str) -> str:
     if day == today:
         return _NEW
     is_near = timedelta(0) < today - day <= timedelta(days=_NAMED_DAYS)
-    return f"since {_WEEKDAYS[day.weekday()] if is_near else day.isoformat()}"
+    return f"since {day:%A}" if is_near else f"since {day}"
 
 
 def is_new(explanation: Explanation | None, now: str) -> bool:
@@ -148,7 +144,7 @@ def is_new(explanation: Explanation | None, now: str) -> bool:
 def dated(at: str, now: str) -> str:
     """Write a day for a reader who looks closer: ``Tuesday 2026-11-17``."""
     day = _day(at, now)
-    return at[:10] if day is None else f"{_WEEKDAYS[day.weekday()]} {day.isoformat()}"
+    return at[:10] if day is None else f"{day:%A} {day}"
 
 
 def _day(at: str, now: str) -> date | None:
@@ -161,39 +157,27 @@ def _day(at: str, now: str) -> date | None:
 
 def onset(explanation: Explanation, now: str) -> Iterator[tuple[str, Text]]:
     """Yield since when a number is as it is, and when it was good, by labels."""
-    since, good = explanation.since, explanation.last_good
+    since, good, today = explanation.since, explanation.last_good, _day(now, now)
     if since is not None:
-        yield "since", _since(since, explanation, now)
+        day, count = _day(since.at, now), explanation.days_at_level
+        # Where every day was measured, the date says how many there were.
+        every = (today - day).days + 1 if day and today else None
+        days = "" if count in (1, every) else f"on {numbers.counted(count, 'day')}"
+        when = f"{'this session, ' * (day is not None and day == today)}{dated(since.at, now)}"
+        yield "since", join(", ", [word(when), word(days), _commit(since.commit)])
     if explanation.red_since is not None:
         yield "red since", phrase("{}", word(dated(explanation.red_since.at, now)))
     if good is not None:
-        is_same = since is not None and _is_same(since.commit, good.commit)
+        when, day = dated(good.at, now), _day(good.at, now)
+        if day is not None and day == today:  # of sessions of one day the hour tells more
+            when = f"earlier today, {parse_time(good.at).astimezone(parse_time(now).tzinfo):%H:%M}"
+        # Changes that were not committed may be others each time.
+        is_same = since and since.commit and since.commit == good.commit and "+" not in good.commit
         commit = phrase("at the same commit") if is_same else _commit(good.commit)
-        days = numbers.counted(explanation.days, "day") if explanation.days else ""
-        ago = phrase("{} ago", word(days)) if days else NOTHING
-        yield "last good", join(", ", [_good(good.at, now), commit, ago])
+        ago = f"{numbers.counted(explanation.days, 'day')} ago" if explanation.days else ""
+        yield "last good", join(", ", [word(when), commit, word(ago)])
     elif since is not None:
         yield "last good", phrase("no session is known")
-
-
-def _since(first: PastSession, explanation: Explanation, now: str) -> Text:
-    day, today = _day(first.at, now), _day(now, now)
-    new = "this session, " if day is not None and day == today else ""
-    # Where every day was measured, the date says how many there were.
-    every = (today - day).days + 1 if day and today else None
-    count = explanation.days_at_level
-    days = "" if count in (1, every) else f"on {numbers.counted(count, 'day')}"
-    when = word(f"{new}{dated(first.at, now)}")
-    return join(", ", [when, word(days), _commit(first.commit)])
-
-
-def _good(at: str, now: str) -> Piece:
-    """Write when it was good; of sessions of one day the hour tells more."""
-    day = _day(at, now)
-    if day is None or day != _day(now, now):
-        return word(dated(at, now))
-    here = parse_time(at).astimezone(parse_time(now).tzinfo)
-    return word(f"earlier today, {here:%H:%M}")
 
 
 def _commit(commit: str | None) -> Text:
@@ -208,9 +192,14 @@ def short_commit(commit: str) -> str:
     return f"{found[1]}{f' with changes in {found[2]}' if found[2] else ''}"
 
 
-def _is_same(first: str | None, second: str | None) -> bool:
-    # Changes that were not committed may be others each time.
-    return first is not None and first == second and "+" not in first
+def accepted_by(acceptance: Acceptance | None, now: str) -> Text:
+    """Say who accepted a number, when, at which commit and why; empty if nothing is recorded."""
+    if acceptance is None:
+        return NOTHING
+    who = phrase("by {} ", printing.person(acceptance.by)) if acceptance.by else NOTHING
+    when = phrase("{}on {}", who, word(dated(acceptance.at, now)))
+    said = join(", ", [when, _commit(acceptance.commit)])
+    return join(": ", [said, printing.reason(acceptance.reason) if acceptance.reason else ""])
 
 
 # --------------------------------------------------------------------- probes and bisect
@@ -257,11 +246,13 @@ _WITH: Final = {Verdict.IMPROVED: "gain", Verdict.REGRESSED: "loss", Verdict.FAI
 
 def difference_text(difference: Difference, judgement: Judgement | None) -> Text:
     """Write a difference in a line: its name, its sides, and whether it came with the change."""
-    accepted, last_good = difference.accepted, difference.last_good
+    accepted, last_good, now = map(side_piece, side_values(difference))
+    sides = [phrase("now {}", now)]
     # A side that is unknown or repeats another says nothing.
-    is_told = (accepted is not None, last_good not in (None, accepted), True)
-    values = zip(SIDES, side_values(difference), is_told, strict=True)
-    sides = (phrase("{} {}", word(side), side_piece(value)) for side, value, told in values if told)
+    if difference.last_good not in (None, difference.accepted):
+        sides.insert(0, phrase("last good {}", last_good))
+    if difference.accepted is not None:
+        sides.insert(0, phrase("accepted {}", accepted))
     said = phrase("{}: {}", code(difference_name(difference)), join(", ", sides))
     came = strong(came_with(judgement) if difference.came_with_it else "")
     return join(", ", [said, came])
@@ -274,7 +265,7 @@ def came_with(judgement: Judgement | None) -> str:
 
 
 def side_values(difference: Difference) -> list[str]:
-    """Write the sides of a difference, long ones around what differs; see ``SIDES``."""
+    """Write its sides: accepted, last good, now; long ones around what differs."""
     values = (difference.accepted, difference.last_good, difference.now)
     if difference.kind is DifferenceKind.COMMIT:
         return [UNKNOWN if value is None else short_commit(value) for value in values]
@@ -331,33 +322,17 @@ def _cut(text: str, begin: int, end: int) -> str:
 def commit_texts(explanation: Explanation) -> Iterator[Text]:
     """Yield the commits that came with the change, with their pages, and count what is left."""
     for known in explanation.commits:
-        name = _checkout(known.checkout)
-        shown = known.commits[:COMMITS_SHOWN]
+        name, shown = _checkout(known.checkout), known.commits[:_COMMITS_SHOWN]
         for one in shown:
-            author, title = (
-                printing.cut(one.author, _LONGEST_VALUE),
-                printing.cut(one.title, _LONGEST_TITLE),
-            )
+            author = printing.cut(one.author, _LONGEST_VALUE)
+            title = printing.cut(one.title, _LONGEST_TITLE)
             line = f"{short_commit(one.name)} of {name}, {author}: {title}"
             yield phrase("{}", Piece(line, address=printing.address(one.address)))
         more = (known.count or 0) - len(shown)
-        ends = f"{short_commit(known.first)} to {short_commit(known.last)}"
         if more > 0 or not known.commits:
             count = f"and {more} more " if more > 0 else ""
+            ends = f"{short_commit(known.first)} to {short_commit(known.last)}"
             # The address is worth reading where nothing can be clicked.
             address = printing.address(known.compare)
             link = Piece(address, address=address) if address else ""
             yield join(": ", [f"{count}of {name}, {ends}", link])
-
-
-# --------------------------------------------------------------------------- who
-
-
-def accepted_by(acceptance: Acceptance | None, now: str) -> Text:
-    """Say who accepted a number, when, at which commit and why; empty if nothing is recorded."""
-    if acceptance is None:
-        return NOTHING
-    who = phrase("by {} ", printing.person(acceptance.by)) if acceptance.by else NOTHING
-    when = phrase("{}on {}", who, word(dated(acceptance.at, now)))
-    said = join(", ", [when, _commit(acceptance.commit)])
-    return join(": ", [said, printing.reason(acceptance.reason) if acceptance.reason else ""])

@@ -9,14 +9,14 @@ from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import MEMBER
 from pytest_dlperf.model.results import Origin, Results
 from pytest_dlperf.report import printing, words
-from pytest_dlperf.report.columns import CHANGE_HEADINGS, change_row
 from pytest_dlperf.report.html.case import CaseView, case_view, log_tails
-from pytest_dlperf.report.html.drawing import Badge, badge_of
+from pytest_dlperf.report.html.charts import scaling_charts
+from pytest_dlperf.report.html.drawing import badge_of
 from pytest_dlperf.report.html.render import render
-from pytest_dlperf.report.html.scaling_chart import scaling_charts
 from pytest_dlperf.report.overview import environment_facts, session_facts
 from pytest_dlperf.report.session import SessionReport
 from pytest_dlperf.report.status import counts, worst_first
+from pytest_dlperf.report.tables import CHANGE_HEADINGS, change_row
 from pytest_dlperf.report.text import Piece, Text, phrase
 
 MAX_POINTS: Final = 50_000
@@ -31,36 +31,43 @@ def html_page(session: SessionReport) -> str:
     """Write the whole page."""
     results, histories = session.told, session.past.histories
     drawn = sum(MEMBER not in name for of_case in histories.values() for name in of_case)
-    max_points = MAX_POINTS // max(drawn, 1)
     cases = [
         case_view(
             result,
             number=number,
             histories=histories.get(result.case.id, {}),
-            max_points=max_points,
-            tails=log_tails(result) if session.may_read_logs and number <= TAILED else (),
+            max_points=MAX_POINTS // max(drawn, 1),
+            tails=tuple(log_tails(result)) if session.may_read_logs and number <= TAILED else (),
             session=results,
         )
         for number, result in enumerate(worst_first(results.cases), 1)
     ]
-    facts, known = session_facts(results), results.environment.items()
+    sentence, facts = str(session.sentence), session_facts(results)
+    found, known = counts(results.cases), results.environment.items()
     return render(
         results=results,
-        sentence=_capitalized(str(session.sentence)),
+        sentence=sentence[:1].upper() + sentence[1:],
         headline_style=_style(results),
         session=session,
         facts=list(_head_facts(session, facts)),
         foot=[fact for fact in facts if fact[0] not in _HEAD_FACTS],
         environment=list(environment_facts({n: v for n, v in known if n not in Origin._fields})),
-        counts=list(_counts(results, cases)),
+        counts=[
+            (badge_of(status, strict=results.strict), count, _first_with(status, cases))
+            for status, count in found.items()
+        ],
         cases=cases,
         opened=_first_open(cases),
         columns=_columns(cases),
-        scaling=list(scaling_charts(results.cases, {view.case.id: view for view in cases})),
+        scaling=list(scaling_charts(results.cases)),
         has_history=bool(histories),
         changes=list(map(change_row, results.baseline_changes)),
         change_headings=CHANGE_HEADINGS,
     )
+
+
+def _first_with(status: Verdict, cases: Iterable[CaseView]) -> str:
+    return next(case.result.case.id for case in cases if case.result.status is status)
 
 
 def _head_facts(
@@ -81,14 +88,10 @@ def _head_facts(
         yield "CI", phrase("{}", Piece("run" if address else run, address=address))
 
 
-def _capitalized(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
-
-
 def _first_open(cases: Sequence[CaseView]) -> CaseView | None:
     """Choose the case that is open at first: the worst loss, else what is bad and has a number."""
     bad = [case for case in cases if case.badge.is_bad and case.shown is not None]
-    lost = [case for case in bad if case.badge.style == badge_of(Verdict.REGRESSED).style]
+    lost = [case for case in bad if case.result.status is Verdict.REGRESSED]
     return next(iter([*lost, *bad]), None)
 
 
@@ -116,10 +119,3 @@ def _style(results: Results) -> str:
         return "bad"
     is_good = bool(found) and all(status.is_good for status in found)
     return "good" if is_good and not results.interrupted else "open"
-
-
-def _counts(results: Results, cases: Sequence[CaseView]) -> Iterator[tuple[Badge, int, CaseView]]:
-    for status, number in counts(results.cases).items():
-        badge = badge_of(status, strict=results.strict)
-        first = next(case for case in cases if case.badge == badge)
-        yield badge, number, first

@@ -13,7 +13,10 @@ from typing import Any, Final
 import jinja2
 from markupsafe import Markup
 
+from pytest_dlperf.model import numbers
+from pytest_dlperf.report.facts import terms
 from pytest_dlperf.report.html.drawing import badge_of
+from pytest_dlperf.report.tables import difference
 from pytest_dlperf.report.text import Piece, Role, Text
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -45,9 +48,14 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["badge"] = badge_of
-    environment.globals["own_file"] = _own_file
-    environment.globals["content_hash"] = _content_hash
+    environment.filters |= {
+        "badge": badge_of,
+        "difference": difference,
+        "number": numbers.number,
+        "quantity": numbers.quantity,
+        "terms": terms,
+    }
+    environment.globals |= {"own_file": _own_file, "content_hash": _content_hash}
     return environment
 
 

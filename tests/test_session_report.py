@@ -1,4 +1,4 @@
-"""A night in words: its sentence, the order in which it is told, and the roles of what it says."""
+"""A session in words: its sentence, the order in which it is told, the roles of what it says."""
 
 import pytest
 import results_makers as make
@@ -21,7 +21,7 @@ from pytest_dlperf.report.overview import sentence_of
 from pytest_dlperf.report.session import session_report
 from pytest_dlperf.report.text import Piece, Role, cases_named, code, join, phrase, strong
 
-TONIGHT = replace(SINCE_TUESDAY, since=PastSession(at=make.STARTED), last_good=TUESDAY)
+NOW = replace(SINCE_TUESDAY, since=PastSession(at=make.STARTED), last_good=TUESDAY)
 
 
 def reason_of(entry):
@@ -45,7 +45,7 @@ def memory_case(batch):
         (passing(2), "both cases pass"),
         (passing(115), "all 115 cases pass"),
         (
-            [*(moved_case(case_id(n), -n / 10, TONIGHT) for n in (14, 15, 16)),
+            [*(moved_case(case_id(n), -n / 10, NOW) for n in (14, 15, 16)),
              *(moved_case(case_id(n), -n / 10) for n in (62, 63, 64)), *passing(109)],
             "6 of 115 cases got slower, 3 of them new; worst -6.4 %",
         ),
@@ -76,28 +76,28 @@ def test_the_sentence_says_since_when_a_case_has_no_number():
         broken = make.unmeasured_case(case_id(number), Verdict.FAILED, "exited with 3")
         return explained(broken, Explanation(since=since, last_good=MONDAY))
 
-    tonight = PastSession(at=make.STARTED)
-    one = make.session(failed(1, tonight), *passing(1))
+    now = PastSession(at=make.STARTED)
+    one = make.session(failed(1, now), *passing(1))
     assert str(sentence_of(one)) == "1 of 2 cases failed (new)"
-    both = make.session(failed(1, tonight), failed(2, TUESDAY), *passing(2))
+    both = make.session(failed(1, now), failed(2, TUESDAY), *passing(2))
     assert str(sentence_of(both)) == "2 of 4 cases failed, 1 of them new"
 
 
 def test_what_is_new_comes_before_what_stands():
-    night = session_report(
+    session = session_report(
         make.session(
             moved_case(case_id(2), -30.0),
-            moved_case(case_id(3), -20.0, TONIGHT),
+            moved_case(case_id(3), -20.0, NOW),
         )
     )
-    assert [entry.case_ids for entry in night.bad] == [(case_id(n),) for n in (3, 2)]
-    assert [entry.age for entry in night.bad] == [0, 2]
+    assert [entry.case_ids for entry in session.bad] == [(case_id(n),) for n in (3, 2)]
+    assert [entry.age for entry in session.bad] == [0, 2]
 
 
 def test_hosts_to_act_on_stand_apart():
     results = replace(make.session(*passing(1)), unfit_hosts={"gpu07": ("GPU 3 is lost",)})
-    night = session_report(results)
-    assert [str(line) for line in night.urgent] == ["host gpu07 cannot be used: GPU 3 is lost"]
+    session = session_report(results)
+    assert [str(line) for line in session.urgent] == ["host gpu07 cannot be used: GPU 3 is lost"]
 
 
 def test_what_is_wrong_with_a_host_is_said_once():
@@ -156,23 +156,23 @@ def test_a_drift_is_told_with_the_step_beside_it():
         }
         for n in (1, 500)
     }  # fmt: skip
-    night = make.report(make.session(moved_case(case_id(1), -30.0), *passing(1)), histories)
-    assert str(night.bad[0].facts[-1].texts[0]) == (
+    session = make.report(make.session(moved_case(case_id(1), -30.0), *passing(1)), histories)
+    assert str(session.bad[0].facts[-1].texts[0]) == (
         f"throughput of {case_id(1)} drifts -3.0 % a week since 2026-10-20 (30 days), "
         "-14.0 % in all"
     )
-    (fact,) = night.facts
+    (fact,) = session.facts
     assert case_id(500) in str(fact)
 
 
 def test_what_passes_again_is_a_fact():
     again = [explained(one, Explanation(red_since=TUESDAY)) for one in passing(2)]
-    night = session_report(make.session(*again))
-    (fact,) = night.facts
+    session = session_report(make.session(*again))
+    (fact,) = session.facts
     assert str(fact) == (
         f"passes again, was red since Tuesday 2026-11-17: {case_id(500)}, {case_id(501)}"
     )
-    assert str(night.sentence) == "both cases pass again"
+    assert str(session.sentence) == "both cases pass again"
     some = session_report(make.session(*again, *passing(4)[2:]))
     assert str(some.sentence) == "all 4 cases pass, 2 of them again"
 
