@@ -3,10 +3,12 @@
 import xml.etree.ElementTree as ET
 
 import pytest
+import results_makers as make
 from explained import SINCE_TUESDAY, moved_case
 from msgspec.structs import replace
 from nights import Nights
 
+from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.report.junit import junit_properties
 
 pytestmark = pytest.mark.in_process
@@ -59,20 +61,14 @@ def properties(element):
     return dict(pairs)
 
 
-@pytest.mark.parametrize("family", ["xunit1", "xunit2", "legacy"])
-def test_the_verdict_is_the_message_of_the_failure(nights, family):
-    night = nights.usual("now", of_1n2g=0.9)
-    tests = run(nights, *night, "-o", f"junit_family={family}")
+def test_all_that_is_known_stands_in_flat_properties(nights, workers):
+    tests = run(nights, *nights.usual("now", of_1n2g=0.9), *workers)
+
     failure = tests[f"test_throughput[{TWO}]"].find("failure")
     assert failure.get("message") == "regressed -9.9 %: throughput"
     assert failure.text.startswith("regressed -9.9 %: throughput\n  measured ")
     assert "run 5: " in failure.text
     assert tests[f"test_throughput[{ONE}]"].find("failure") is None
-
-
-def test_all_that_is_known_stands_in_flat_properties(nights, workers):
-    tests = run(nights, *nights.usual("now", of_1n2g=0.9), *workers)
-
     throughput = properties(tests[f"test_throughput[{TWO}]"])
     assert all(name.startswith("dlperf.") for name in throughput)
     told = {name.removeprefix("dlperf."): value for name, value in throughput.items()}
@@ -114,20 +110,19 @@ def test_programs_are_told_since_when():
     assert "dlperf.throughput.since" not in passed
 
 
-def test_a_skipped_test_has_its_reason(nights):
-    night = nights.night("now", {"1n1g": [400.0] * 3})
-    told = properties(run(nights, *night)[f"test_throughput[{TWO}]"])
+def test_a_skipped_test_has_its_reason():
+    result = make.unmeasured_case(TWO, Verdict.SKIPPED, "no logs")
+    told = dict(junit_properties(result, "throughput", cluster="office"))
     assert told["dlperf.verdict"] == "skipped"
-    assert told["dlperf.throughput.reason"].startswith(f"no logs of {TWO}; ")
+    assert told["dlperf.throughput.reason"] == "no logs"
     assert "dlperf.throughput.median" not in told
 
 
-@pytest.mark.parametrize("family", ["xunit1", "legacy"])
-def test_properties_of_users_stay_and_ours_are_the_last_ones(nights, family):
+def test_properties_of_users_stay_and_what_is_printed_nowhere_breaks_no_xml(nights):
     (nights.suite.path / "bench_tests" / "test_own.py").write_text(OWN_TESTS)
-    night = nights.usual("now")
-    night[1] = "tiny and ends_badly"
-    tests = run(nights, *night, "-o", f"junit_family={family}")
+    session = nights.usual("now")
+    session[1] = "tiny and (ends_badly or begins_badly)"
+    tests = run(nights, *session, "-o", "junit_family=legacy", "-o", "junit_logging=all")
     told = properties(tests[f"test_ends_badly[{ONE}]"])
     assert told["theirs"] == "3"
     assert told["dlperf.verdict"] == "failed"
@@ -135,13 +130,6 @@ def test_properties_of_users_stay_and_ours_are_the_last_ones(nights, family):
     assert "dlperf.throughput.difference_percent" not in told, (
         "it belongs to a verdict that does not stand"
     )
-
-
-def test_what_is_printed_nowhere_breaks_no_xml(nights):
-    (nights.suite.path / "bench_tests" / "test_own.py").write_text(OWN_TESTS)
-    night = nights.usual("now")
-    night[1] = "tiny and begins_badly"
-    tests = run(nights, *night, "-o", "junit_logging=all")
     told = properties(tests[f"test_begins_badly[{ONE}]"])
     assert told["dlperf.verdict"] == "failed"
     assert r"\x00 \x1b[31m \u2028 <script> ]]>" in told["dlperf.throughput.reason"]

@@ -21,7 +21,6 @@ from pytest_dlperf.results.comparison import (
     ComparedMetric,
     Comparison,
     Conclusion,
-    SharedDifference,
     Side,
 )
 
