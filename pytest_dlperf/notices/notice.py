@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import Final
 
 from msgspec import Struct
@@ -108,9 +109,8 @@ class _Named(Notifier):
         return self._found().send(notice)
 
     def _found(self) -> Notifier:
-        from pytest_dlperf.notices.services import MAKERS
-
-        found = MAKERS[self._target.kind](self._target.where())
+        makers = import_module("pytest_dlperf.notices.services").MAKERS
+        found: Notifier = makers[self._target.kind](self._target.where())
         self.name = found.name
         return found
 
