@@ -13,7 +13,14 @@ import pytest
 from pytest_dlperf.config.options import Settings
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.due import is_due
-from pytest_dlperf.notices.notice import Notifier, Outcome, begin_all, builtin_notifiers, lines_of, send_all
+from pytest_dlperf.notices.notice import (
+    Notifier,
+    Outcome,
+    begin_all,
+    builtin_notifiers,
+    lines_of,
+    send_all,
+)
 from pytest_dlperf.report.reports import Note, fault
 from pytest_dlperf.report.session import SessionReport
 from pytest_dlperf.results.file import encodable

@@ -30,12 +30,12 @@ from pytest_dlperf.plugin.notices import Notices, faults_of
 from pytest_dlperf.plugin.records import SessionRecords, excused, failed, judged
 from pytest_dlperf.plugin.suite import Suite
 from pytest_dlperf.plugin.workers import WorkerInput, WorkerOutput, hand_over, handed_over
-from pytest_dlperf.report.status import decisive
 from pytest_dlperf.report.failure import FailureText, fact_lines, failure_message, why_facts
 from pytest_dlperf.report.junit import junit_properties
 from pytest_dlperf.report.printing import plain
 from pytest_dlperf.report.reports import Note, Reports, builtin_reports
 from pytest_dlperf.report.session import SessionReport, session_report
+from pytest_dlperf.report.status import decisive
 from pytest_dlperf.report.terminal import Line, TestStatus, note_lines, summary, verdict_status
 from pytest_dlperf.report.words import subject
 from pytest_dlperf.results.file import encodable, write_json
