@@ -1,11 +1,9 @@
-"""What it costs to read a large log: ours beside ``grep -c`` and beside a reader of all lines.
+"""What it costs to read a large log: medians of CPU time and memory, beside ``grep -c``.
 
-Also what five declared metrics cost, which stand on the line of each step, in windows of usual
-length and of all steps; and how the cost grows with the bytes before the first step.
-
-Writes a log of its own, NCCL's chatter for the most part with one record of a training step in
-every 2,600 bytes, and reads it with each reader in a process of its own, start-up included. Run
-it alone on the machine:
+Writes logs of its own, NCCL's chatter for the most part with one record of a training step in
+every 2,600 bytes, and reads each in a process of its own, start-up included: the usual window at
+the log's head, and all steps, by an expression, JSON and CSV, and with five metrics of each step.
+Run it alone on the machine:
 
     python benchmarks/read_logs.py --size-mb 1000 --repeats 3
 """
@@ -13,175 +11,142 @@ it alone on the machine:
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import sys
 import sysconfig
 import tempfile
-from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Any, Final
 
-import log_readers
-from log_readers import MEASURED, SETTLING, USUAL_WINDOW, WARMUP
 from timing import Usage, interleaved, middle, run
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-Command: TypeAlias = "tuple[Sequence[str], Mapping[str, str]]"
-"""What to run, and what to add to its environment."""
-
+WARMUP: Final = 20
+MEASURED: Final = 100
+BATCH: Final = 128
 BYTES_PER_RECORD: Final = 2600
-
-_INFO: Final = "node{n}:{p}:{t} [{g}] NCCL INFO "
-NOISE: Final = tuple(
-    _INFO + message
-    for message in (
-        "Channel {c:02d} : {g}[{b}] -> {h}[{b2}] via P2P/IPC",
-        "Channel {c:02d} : {g}[{b}] -> {h}[{b2}] [send] via NET/IB/0/GDRDMA",
-        "Ring {c:02d} : {h} -> {g} [receive] via NET/Socket/0",
-        "Trees [0] {h}/-1/-1->{g}->-1|-1->{g}->{h}/-1/-1 [1] {h}/-1/-1->{g}->-1|-1->{g}->{h}/-1/-1",
-        "threadThresholds 8/8/64 | 256/8/64 | 8/8/64",
-        "NET/IB : Using [0]mlx5_0:1/IB ; OOB ib0:10.11.0.{n}<0>",
-        "comm 0x7f{t:06x}2f10 rank {g} nranks 8 cudaDev {g} busId {b} - Init COMPLETE",
-        "Launch mode Parallel",
-    )
+METRICS: Final = ("loss", "ips", "mem", "data", "norm")
+NOISE: Final = (
+    "Channel {0:02d} : {1}[{2}] -> {3}[{2}] via P2P/IPC",
+    "Ring {0:02d} : {3} -> {1} [receive] via NET/Socket/0",
+    "Trees [0] {1}/-1/-1->{3}->-1|-1->{3}->{1}/-1/-1 [1] {3}/-1/-1->{1}->-1|-1->{1}->{3}/-1/-1",
+    "comm 0x7f{2:06x}2f10 rank {1} nranks 8 cudaDev {1} busId {2} - Init COMPLETE",
 )
+KINDS: Final[dict[str, dict[str, Any]]] = {
+    "expression": {
+        "record": "at (?P<elapsed_seconds>[0-9.]+) iteration (?P<step>[0-9]+) ",
+    },
+    "json": {"json": {"step": "step", "elapsed_seconds": "at"}},
+    "csv": {"csv": {"step": "step", "elapsed_seconds": "at"}},
+}
 
 
-def write_log(path: Path, size: int) -> int:
+def record(kind: str, step: int, at: float) -> str:
+    """Write the record of a step."""
+    if kind == "json":
+        return json.dumps({"step": step, "at": round(at, 4), "loss": 6.67351}) + "\n"
+    if kind == "csv":
+        return f"{step},{at:.4f},6.67351\n"
+    numbers = "".join(f" {name} : {at % 7:.5f} " for name in METRICS)
+    return f"at {at:.4f} iteration {step} {numbers}\n"
+
+
+def write_log(path: Path, kind: str, size: int) -> int:
     """Write a log of about ``size`` bytes; the number of records in it."""
     choose = random.Random(0)  # noqa: S311 - noise
     chatter = []
     for _ in range(97):
         lines = ""
         while len(lines) < BYTES_PER_RECORD - 115:
-            lines += (
-                choose.choice(NOISE).format(
-                    n=choose.randrange(1, 5),
-                    p=choose.randrange(100, 999),
-                    t=choose.randrange(1000, 9999),
-                    g=choose.randrange(8),
-                    h=choose.randrange(8),
-                    c=choose.randrange(12),
-                    b=choose.randrange(1000, 99000),
-                    b2=choose.randrange(1000, 99000),
-                )
-                + "\n"
-            )
+            one, other, bus = choose.randrange(12), choose.randrange(8), choose.randrange(99000)
+            text = choose.choice(NOISE).format(one, other, bus, (other + 1) % 8)
+            lines += f"node1:{choose.randrange(100, 999)}:1 [{other}] NCCL INFO {text}\n"
         chatter.append(lines)
-    now = datetime(2020, 9, 15, 14, 29, 18)  # noqa: DTZ001 - logs tell no zone
-    records = written = 0
+    records, written, at = 0, 0, 7.0
     with path.open("w", encoding="ascii") as log:
+        if kind == "csv":
+            log.write("step,at,loss\n")
         while written < size:
             records += 1
-            now += timedelta(microseconds=350_000 + choose.randrange(5000))
-            written += log.write(
-                f"{chatter[records % len(chatter)]}DLL {now} - Epoch: 0 Iteration: {records}  "
-                "train.loss : 6.67351  train.total_ips : 365.41 img/s  train.mem : 30.52 GiB  "
-                "train.data : 0.0102 s  train.norm : 1.3174\n"
-            )
+            at += 0.35 + choose.randrange(5000) / 1e6
+            written += log.write(f"{chatter[records % 97]}{record(kind, records, at)}")
     return records
 
 
-def cost(command: Sequence[str], environment: Mapping[str, str]) -> Usage:
-    """Run a command with cached byte code, as it usually is."""
-    return run(command, {"PYTHONDONTWRITEBYTECODE": "", **environment})
+def read(kind: str, path: str, last: int, names: tuple[str, ...]) -> str:
+    """Measure a log up to a step; the throughput."""
+    from pytest_dlperf.formats.declared import declared_metric
+    from pytest_dlperf.formats.log_format import custom_format
+    from pytest_dlperf.logs.reading import LogReading
+    from pytest_dlperf.model.case import Case
+    from pytest_dlperf.model.measurement import Estimator, Window
+    from pytest_dlperf.model.metric import Better, Metric, Source, Statistic
+
+    metrics = [
+        Metric(name=name, unit="", better=Better.LOWER, source=Source.LOG, statistic=Statistic.MAX)
+        for name in names
+    ]
+    found = LogReading(
+        path,
+        number=1,
+        case=Case.from_id(f"f-m-fp32-b{BATCH}-1n1g"),
+        log_format=custom_format("declared", **KINDS[kind]),
+        window=Window(warmup_steps=WARMUP, measured_steps=last - WARMUP),
+        estimator=Estimator.STEADY,
+        declared=[
+            declared_metric(metric, record=f" {metric.name} : (?P<value>[0-9.]+)")
+            for metric in metrics
+        ],
+    ).finish()
+    if found.missing or not found.metrics:
+        raise SystemExit(found.reason or str(found.missing))
+    return f"{found.metrics['throughput']:.3f}"
 
 
-def median_costs(commands: Mapping[str, Command], repeats: int) -> dict[str, Usage]:
-    """The medians of several runs in turn, each of which must always print the same."""
-    # The first round, which does not count, caches byte code and the file.
-    sides = {name: partial(cost, *command) for name, command in commands.items()}
-    found = interleaved(sides, repeats + 1)
-    for name, costs in found.items():
-        if len({each.output for each in costs}) != 1:
-            raise SystemExit(f"{name} does not always print the same")
-    return {name: middle(costs[1:]) for name, costs in found.items()}
+def compare(folder: Path, size: int, repeats: int) -> None:
+    """Read logs in all ways and print the table."""
+    logs = {kind: folder / f"{kind}.log" for kind in KINDS}
+    records = {kind: write_log(log, kind, size) for kind, log in logs.items()}
+    grep = ["grep", "-c", "iteration ", str(logs["expression"])]
+    commands = {"grep -c": (grep, {"LC_ALL": "C"})}
+    # Without site, so that its files cost nothing; values and expressions are packages.
+    packages = os.pathsep.join((str(Path(__file__).parents[1]), sysconfig.get_path("platlib")))
+    environment = {"PYTHONPATH": packages, "PYTHONDONTWRITEBYTECODE": ""}
 
+    def add(name: str, kind: str, last: int, *names: str) -> None:
+        words = [kind, str(logs[kind]), str(last), *names]
+        commands[name] = ([sys.executable, "-S", __file__, "--read", *words], environment)
 
-def reader_of(path: Path, name: str, last: int) -> Command:
-    """Return what reads a log up to its ``last`` record in a process of its own."""
-    script = Path(log_readers.__file__).resolve()
-    here = str(script.parents[1])
-    # Without site, so that its files cost neither reader; values and expressions are packages.
-    packages = os.pathsep.join((here, sysconfig.get_path("platlib")))
-    command = [sys.executable, "-S", str(script), name, str(path), str(last)]
-    return command, {"PYTHONPATH": packages}
-
-
-def compare_late(path: Path, size: int) -> None:
-    """Print what twice the bytes before the first step cost: a hole of a sparse file."""
-    records = write_log(path, 1_000_000)
-    steps = path.read_bytes()
-    taken = []
-    for hole in (size // 2, size):
-        with path.open("wb") as log:
-            log.seek(hole)
-            log.write(b"\n" + steps)
-        taken.append(cost(*reader_of(path, "declared", records)).cpu_s)
-    print(
-        f"steps behind {size / 1e6:,.0f} MB take {taken[1]:.1f} s, {taken[1] / taken[0]:.2f} x "
-        "those behind half as many bytes"
-    )
-
-
-def compare(path: Path, records: int, repeats: int) -> None:
-    """Read a log in all ways and print the table."""
-    head = WARMUP + SETTLING + MEASURED
-    reader = partial(reader_of, path)
-    grep = ["grep", "-c", "Iteration: ", str(path)]
-    floors = {f"grep -c ({locale})": (grep, {"LC_ALL": locale}) for locale in ("C", "C.UTF-8")}
-    rows = median_costs(
-        {
-            **floors,
-            "ours, window to the last record": reader("ours", records),
-            "all lines in memory": reader("memory", records),
-            "ours, window at the head": reader("ours", head),
-            "declared, all steps": reader("declared", records),
-            "   with five metrics": reader("declared-metrics", records),
-            f"declared, the last {USUAL_WINDOW:,} steps": reader("window", records),
-            "   with five metrics ": reader("window-metrics", records),
-        },
-        repeats,
-    )
-    ours, memory, early, declared, all_metrics, window, metrics = [*rows.values()][len(floors) :]
-    memory_head = cost(*reader("memory", head))
-    outputs = {each.output for each in (ours, memory, declared, all_metrics)}
-    if len(outputs) > 1 or early.output != memory_head.output:
-        raise SystemExit("the readers disagree on the throughput")
-
-    size = path.stat().st_size / 1e6
-    print(f"{size:,.0f} MB, {records:,} records; medians of {repeats}, start-up included")
-    print(f"{'':34}{'CPU s':>8}{'peak MiB':>10}")
+    add("a window at the head", "expression", WARMUP + MEASURED)
+    for kind, count in records.items():
+        add(f"all steps, {kind}", kind, count)
+    add("all steps, five metrics", "expression", records["expression"], *METRICS)
+    # The first round, which does not count, caches byte code and the files.
+    found = interleaved({name: partial(run, *each) for name, each in commands.items()}, repeats + 1)
+    rows: dict[str, Usage] = {name: middle(costs[1:]) for name, costs in found.items()}
+    print(f"{size / 1e6:,.0f} MB, medians of {repeats}, start-up included")
+    print(f"{'':28}{'CPU s':>8}{'x grep':>8}{'peak MiB':>10}")
+    floor = rows["grep -c"].cpu_s
     for name, each in rows.items():
-        print(f"{name:34}{each.cpu_s:8.3f}{each.peak_mib:10.1f}")
-    name = min(floors, key=lambda name: rows[name].cpu_s)
-    floor = rows[name]
-    print(f"reading all takes {ours.cpu_s / floor.cpu_s:.2f} x {name}, the faster one")
-    print(f"reading all takes 1/{memory.cpu_s / ours.cpu_s:.1f} of all lines in memory")
-    print(
-        f"five metrics take {metrics.cpu_s / window.cpu_s:.2f} x the time of none in a window of "
-        f"{USUAL_WINDOW:,} steps, {all_metrics.cpu_s / declared.cpu_s:.2f} x in one of all"
-    )
-    print(f"stopping early takes 1/{memory.cpu_s / early.cpu_s:.0f} of all lines in memory")
+        ratio = each.cpu_s / floor if floor else float("inf")
+        print(f"{name:28}{each.cpu_s:8.3f}{ratio:8.2f}{each.peak_mib:10.1f}")
 
 
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--size-mb", type=int, default=1000, help="size of the log, in 10^6 bytes")
+    parser.add_argument("--size-mb", type=int, default=1000, help="size of each log, in 10^6 bytes")
     parser.add_argument("--repeats", type=int, default=3, help="runs per reader")
-    parser.add_argument(
-        "--late-mb", type=int, default=4000, help="bytes before the first step, in 10^6"
-    )
+    parser.add_argument("--read", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.read:
+        kind, path, last, *names = options.read
+        print(read(kind, path, int(last), tuple(names)))
+        return
     with tempfile.TemporaryDirectory(prefix="read_logs_") as folder:
-        log = Path(folder, "run.log")
-        compare(log, write_log(log, options.size_mb * 1_000_000), options.repeats)
-        compare_late(log, options.late_mb * 1_000_000)
+        compare(Path(folder), options.size_mb * 1_000_000, options.repeats)
 
 
 if __name__ == "__main__":

@@ -169,22 +169,6 @@ def test_a_speedup_without_its_reference_is_not_made_up(suite):
     )
 
 
-def test_a_broken_reference_breaks_the_speedup(suite):
-    folder = suite.path / "logs"
-    write_bert(suite, folder)
-    log = folder / "1n1g" / "bert_b64_fp32_3.log"
-    log.write_text(log.read_text(encoding="utf-8")[:5000], encoding="utf-8")
-
-    result, results = suite.judge(
-        "--dlperf-logs", f"tensorflow-bert_base={folder}", "-k", "speedup and fp32-b64-4n8g"
-    )
-
-    assert result.ret == 1
-    assert results["cases"][0]["metrics"]["speedup"]["verdict"] == "invalid"
-    assert results["cases"][0]["metrics"]["speedup"]["median"] is None
-    result.stdout.fnmatch_lines(["invalid: speedup; *1n1g, run 3: too few steps*needs 120*"])
-
-
 def test_two_logs_for_one_run_are_invalid(suite):
     folder = suite.path / "logs"
     case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
@@ -223,29 +207,6 @@ def test_folders_may_name_the_options(suite):
     assert results["ignored_logs"] == []
 
 
-def test_large_topologies_are_judged_like_any_other(suite):
-    suite.system_file(
-        "framework: big\nmodel: bert_base\nunit: sentences/s\n"
-        "log: {name: bert, format: tf_models_bert}\n"
-        "window: {warmup_steps: 20, measured_steps: 100}\n"
-        "cases: [{precision: fp32, batch_per_device: 64, topologies: [10n16g]}]\n"
-    )
-    cluster = suite.path / "baselines" / "big"
-    cluster.mkdir()
-    (cluster / "cluster.yaml").write_text("estimator: published\n", encoding="utf-8")
-    case = Case.from_id("big-bert_base-fp32-b64-10n16g")
-    write_runs(suite.path / "logs", case, "bert", {1: 9000.0})
-
-    result, results = suite.judge(
-        "--dlperf-logs", "big-bert_base=logs", "-k", "throughput and 10n16g", cluster="big"
-    )
-
-    assert result.ret == 1
-    judged = results["cases"][0]
-    assert judged["metrics"]["throughput"]["median"] == 9000.0
-    assert judged["metrics"]["throughput"]["verdict"] == "no_baseline"
-
-
 def test_a_folder_is_found_beside_a_log_of_its_name(suite):
     """``tee logs/1n1g.log`` must not hide ``logs/1n1g/``."""
     case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
@@ -256,16 +217,3 @@ def test_a_folder_is_found_beside_a_log_of_its_name(suite):
 
     assert result.ret == 0
     assert len(results["ignored_logs"]) == 1
-
-
-def test_a_folder_named_twice_is_read_once(suite):
-    case = Case.from_id("tensorflow-bert_base-fp32-b64-1n1g")
-    write_runs(suite.path / "logs", case, "bert", {1: 113.0})
-    (suite.path / "link").symlink_to("logs")
-
-    result, _ = suite.judge(
-        "--dlperf-logs", "tensorflow-bert_base=logs", "--dlperf-logs", "tensorflow-bert_base=link",
-        "-k", case.id,
-    )  # fmt: skip
-
-    assert result.ret == 0

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from trainers import CASES, LAST_RANK, SYSTEM, TinySystem
+from trainers import LAST_RANK, SYSTEM, TinySystem
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.in_process]
 
@@ -45,14 +45,6 @@ def test_a_log_that_is_gone_is_told(suite, night):
     assert "'node: last' of own.yaml" in reason
 
 
-def test_where_the_only_log_has_the_steps_it_is_that_of_all_nodes(suite, night):
-    log = night / "mlp_b4_fp32_1.log"
-    (night / "mlp_b4_fp32_1" / "node1.log").replace(log)
-    case = judged_again(suite, night)
-    assert case["metrics"]["throughput"]["verdict"] == "pass"
-    assert case["measurement"]["runs"][0]["log"] == str(log)
-
-
 def test_the_attempt_that_failed_keeps_the_log_of_its_node(suite):
     tiny = TinySystem(suite, log=LAST_RANK, launch=["retries: 1", "step_limit_s: 3"])
     tiny.behave("0.01 last-rank-prints hang-at-6")
@@ -64,17 +56,6 @@ def test_the_attempt_that_failed_keeps_the_log_of_its_node(suite):
     kept = folder / "mlp_b4_fp32_1.attempt1" / "node1.log"
     assert attempt["log"] == str(kept)
     assert "step=5 " in kept.read_text(encoding="utf-8")
-
-
-def test_the_logs_of_a_run_s_nodes_may_have_any_names(suite, night):
-    names = [suite.path / f"slurm-4711-{node}.out" for node in (0, 1)]
-    (night / "mlp_b4_fp32_1.log").replace(names[0])
-    (night / "mlp_b4_fp32_1" / "node1.log").replace(names[1])
-    logs = f"{CASES[2]}={names[0]},{names[1]}"
-    _, results = suite.judge(*TWO_NODES, "--dlperf-logs", logs, cluster="local")
-    [case] = results["cases"]
-    assert case["metrics"]["throughput"]["verdict"] == "pass"
-    assert case["measurement"]["runs"][0]["log"] == str(names[1])
 
 
 def test_a_metric_may_be_in_the_log_of_another_node_than_the_steps(suite):

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from pytest_dlperf.formats.log_format import custom_format
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
-from pytest_dlperf.logs.reading import LogReading, LogState
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
@@ -119,21 +118,6 @@ def test_spellings_of_values(tmp_path, fact, of, agreeing, other):
         assert said(run) == (None if text in agreeing else f"{fact} {text}")
 
 
-def test_half_a_number_at_the_end_is_none(tmp_path):
-    log = make.tf_models_bert([0.5] * 150) + CORES.format(32)[:-2]
-    run = make.measured(tmp_path, log, "tf_models_bert", of=make.case("4n8g"))
-    assert said(run) is None
-
-
-def test_the_end_of_a_log_is_where_it_is_cut(tmp_path):
-    log = make.tf_models_bert([0.5] * 150)
-    of = make.case("4n8g")
-    content = log + CORES.format(1)
-    run = make.measured(tmp_path, content, "tf_models_bert", of=of, limit=len(log))
-    assert said(run) is None
-    assert said(make.measured(tmp_path, content, "tf_models_bert", of=of)) is not None
-
-
 @pytest.mark.parametrize(
     ("log", "of", "expected"),
     [
@@ -160,34 +144,6 @@ def test_the_precision_and_the_options_of_real_logs(tmp_path, log, of, expected,
 
 
 @pytest.mark.parametrize(
-    ("printed", "of", "expected"),
-    [
-        ("1", "f-m-fp16-b8-1n1g", None),
-        ("True", "f-m-amp-b8-1n1g", None),
-        ("1", "f-m-fp32-b8-1n1g", "use_fp16 1"),
-        ("1", "f-m-bf16-b8-1n1g", "use_fp16 1"),
-        ("0", "f-m-fp16-b8-1n1g", "use_fp16 0"),
-        ("0", "f-m-fp32-b8-1n1g", None),
-        ("None", "f-m-fp16-b8-1n1g", None),
-    ],
-)
-def test_a_switch_may_be_printed_as_a_number(tmp_path, printed, of, expected):
-    change = (b" use_fp16 : False", b" use_fp16 : " + printed.encode())
-    assert said(real(tmp_path, "paddle_resnet_1n1g_b8.log", of, change=change)) == expected
-
-
-def test_half_precision_without_amp(tmp_path):
-    change = (b" fp16 : False", b" fp16 : True")
-    found = {
-        precision: said(
-            real(tmp_path, "dllogger_1n1g_b128.log", f"f-m-{precision}-b128-1n1g", change=change)
-        )
-        for precision in ("fp16", "amp", "fp32")
-    }
-    assert found == {"fp16": None, "amp": "fp16 True", "fp32": "fp16 True"}
-
-
-@pytest.mark.parametrize(
     ("change", "option", "missing", "there"),
     [
         ((b" use_dali : False", b" use_dali : 1"), "dali", "use_dali 1", None),
@@ -204,27 +160,6 @@ def test_options_count_where_a_case_of_the_system_has_them(
     assert said(real(tmp_path, log, with_option, change=change, options=options)) == there
     # Where no case is told apart by it, it may be as it likes.
     assert said(real(tmp_path, log, plain, change=change)) is None
-
-
-def test_an_option_is_worded(tmp_path):
-    run = real(tmp_path, "paddle_resnet_1n1g_b8.log", "f-m-fp32-b8-dali-1n1g")
-    assert run.reason is not None
-    assert "the case f-m-fp32-b8-dali-1n1g has the option dali (line " in run.reason
-
-
-def test_the_scaling_of_the_loss(tmp_path):
-    log = "dllogger_1n8g_b128.log"
-    options = frozenset({"static_loss_scale"})
-    dynamic = (b" dynamic_loss_scale : False", b" dynamic_loss_scale : True")
-    plain, static = "f-m-amp-b128-1n8g", "f-m-amp-b128-static_loss_scale-1n8g"
-    assert said(real(tmp_path, log, static, options=options)) is None
-    assert said(real(tmp_path, log, plain, options=options)) == "dynamic_loss_scale False"
-    assert said(real(tmp_path, log, plain, options=options, change=dynamic)) is None
-    found = said(real(tmp_path, log, static, options=options, change=dynamic))
-    assert found == "dynamic_loss_scale True"
-    # In full precision no loss is scaled, whatever the trainer prints.
-    full = "dllogger_1n1g_b128.log"
-    assert said(real(tmp_path, full, "f-m-fp32-b128-1n1g", options=options)) is None
 
 
 MIXED = "INFO:tensorflow:Mixed precision compatibility check (mixed_float16): OK\n"
@@ -298,59 +233,6 @@ def test_the_batch_that_a_program_sets_counts_before_the_default(
 def test_the_loss_that_a_program_sets(tmp_path, of, printed, expected):
     change = (b"Set loss_type to dist_arcface.", b"Set loss_type to " + printed + b".")
     assert said(real(tmp_path, "plsc_1n4g_b128.log", of, change=change)) == expected
-
-
-def test_one_device_takes_the_plain_loss(tmp_path):
-    header = (
-        make.plsc_header(batch=128, world_size=1)
-        + "INFO 2020-11-20 08:30:45,491 entry.py:157] \tloss_type: dist_arcface\n"
-    )
-    for loss, expected in (("arcface", None), ("dist_arcface", "Set loss_type to dist_arcface")):
-        chosen = f"INFO 2020-11-20 08:30:45,491 entry.py:349] Set loss_type to {loss}.\n"
-        run = make.measured(
-            tmp_path,
-            header + chosen + make.plsc([[5000.0] * 17]),
-            "plsc",
-            of=Case.from_id("paddle-arcface_r50-fp32-b128-1n1g"),
-            window=make.PLSC_WINDOW,
-        )
-        assert said(run) == expected
-
-
-def test_a_growing_log_is_broken_with_its_first_step(tmp_path):
-    path = tmp_path / "run.log"
-    header = make.dllogger_header(batch=64, world_size=1)
-    path.write_text(header, encoding="utf-8")
-    reading = LogReading(
-        path,
-        number=1,
-        case=make.case(),
-        log_format=BUILTIN_FORMATS["dllogger"],
-        window=make.WINDOW,
-        estimator=Estimator.STEADY,
-    )
-    reading.advance()
-    states = [reading.state]
-    with path.open("a", encoding="utf-8") as log:
-        log.write(make.dllogger([0.5]))
-    reading.advance()
-    # Without a step, it may be another trainer's.
-    assert [*states, reading.state] == [LogState.GROWING, LogState.BROKEN]
-    assert reading.reason.startswith("the log says batch_size 64; ")
-
-
-MXNET = (
-    "DLL 2021-06-16 08:09:2{k}.357000 - Epoch: 0 Iteration: {k}  train.loss : 6.95 "
-    "train.ips : 3998.9 train.lr : 0.069 \n"
-)
-
-
-@pytest.mark.parametrize("estimator", Estimator)
-def test_a_dllogger_log_of_mxnet_is_another_trainers(tmp_path, estimator):
-    for line in (MXNET, MXNET.replace("train.loss : 6.95 ", "")):
-        log = "".join(line.format(k=k) for k in range(10)) * 20
-        run = make.measured(tmp_path, log, "dllogger", estimator=estimator)
-        assert run.reason.startswith("the log holds no step of format dllogger; ")
 
 
 @pytest.mark.parametrize("log", ["dllogger_1n1g_b128.log", "dllogger_1n8g_b128.log"])

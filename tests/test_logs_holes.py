@@ -74,27 +74,6 @@ def test_a_hole_that_touches_the_window(tmp_path, name, begin, end):
     assert f"none between step {begin - 1} and step {end}, counted from 1" in reason
 
 
-@pytest.mark.parametrize("block", [1, 1000])
-def test_a_hole_that_all_ranks_have(tmp_path, block):
-    case = make.case("1n2g")
-    for begin, end in ((60, 140), (15, 60), (30, 126), (60, 80)):
-        log = "".join(
-            line
-            for line in make.dlperf([[0.5] * 150] * 2, block=block).splitlines(keepends=True)
-            if "end" in line or not begin <= int(line.split("step=")[1].split()[0]) < end
-        )
-        reason = refused(make.measured(tmp_path, log, "dlperf", of=case))
-        assert f"none between step {begin - 1} and step {end}" in reason
-        ranks = [[0.5] * 150] * 2
-        shared = "".join(
-            line
-            for line in make.pytorch_imagenet(ranks, block=block).splitlines(keepends=True)
-            if "Epoch" not in line or not begin <= int(line[11:14]) + 1 < end
-        )
-        reason = refused(make.measured(tmp_path, shared, "pytorch_imagenet", of=case))
-        assert f"none between step {begin - 1} and step {end}" in reason
-
-
 @pytest.mark.parametrize("name", MAKERS)
 def test_an_interval_above_the_window_is_no_measurement(tmp_path, name):
     log_format, maker = MAKERS[name]
@@ -162,20 +141,6 @@ def test_the_published_lines_stand_for_the_steps_they_should(tmp_path, name):
     assert behind.metrics.get("throughput") == 256
 
 
-def test_the_published_first_steps_of_an_epoch_may_be_missing(tmp_path):
-    lines = make.paddle_resnet([0.5] * 200, epoch_length=50).splitlines(keepends=True)
-    del lines[50:53]
-    run = make.measured(tmp_path, "".join(lines), "paddle_resnet", estimator=Estimator.PUBLISHED)
-    assert "none between step 50 and step 54" in refused(run)
-
-
-def test_published_steps_of_one_rank_are_in_order(tmp_path):
-    lines = make.pytorch_imagenet([[0.5] * 150]).splitlines(keepends=True)
-    lines[60], lines[61] = lines[61], lines[60]
-    run = make.measured(tmp_path, "".join(lines), "pytorch_imagenet", estimator=Estimator.PUBLISHED)
-    assert "step 58 follows step 59 (line 62)" in refused(run)
-
-
 @pytest.mark.parametrize("buffer_size", [300, 1 << 18])
 @pytest.mark.parametrize("lost", [1, 5])
 def test_a_later_epoch_tells_that_one_before_is_cut(tmp_path, lost, buffer_size):
@@ -229,14 +194,6 @@ def test_a_printed_length_tells_that_an_epoch_is_cut(tmp_path, lost, topology):
     )
     run = make.measured(tmp_path, cut, "pytorch_imagenet", of=case, window=window)
     assert run.metrics.get("throughput") == case.global_batch * 2
-
-
-@pytest.mark.parametrize("name", ["dllogger", "paddle_resnet"])
-def test_an_epoch_that_is_cut_does_not_make_it_faster(tmp_path, name):
-    lines = make.OF_ONE_RANK[name]([0.5] * 200, epoch_length=90).splitlines(keepends=True)
-    del lines[50:90]
-    run = make.measured(tmp_path, "".join(lines), name)
-    assert run.metrics.get("throughput") in {None, 256}
 
 
 @pytest.mark.parametrize("estimator", Estimator)
@@ -301,18 +258,6 @@ def test_a_second_run_behind_the_window_is_told(tmp_path, name, between):
     assert int(line[1]) > whole.count("\n")
 
 
-@pytest.mark.parametrize("steps", [60, 119, 5000])
-@pytest.mark.parametrize("name", ["paddle_resnet", "dllogger", "tf_models_bert"])
-def test_a_run_that_was_killed_and_begun_again(tmp_path, name, steps):
-    maker = make.OF_ONE_RANK[name]
-    log = maker([0.5] * steps) + maker([0.25] * 3000)
-    run = make.measured(tmp_path, log, name)
-    assert run.status is RunStatus.INVALID
-    assert "a second run begins" in (run.reason or "")
-    at = f"(line {steps + 1})" if steps < 120 else f"(line {steps + 2})"
-    assert (run.reason or "").endswith(at)
-
-
 @pytest.mark.parametrize("estimator", Estimator)
 @pytest.mark.parametrize(
     ("name", "topology", "log"),
@@ -352,13 +297,3 @@ def test_a_declared_record_may_lack_the_epoch(tmp_path):
     named = custom_format("mine", record=rf"epoch (?P<epoch>\d+) {record}")
     epochs = "".join(f"epoch {k} {line}\n" for k in (0, 1) for line in log.splitlines())
     assert make.measured(tmp_path, epochs, named).reason is None
-
-
-def test_published_lines_of_a_second_run_are_seen(tmp_path):
-    for name in ("paddle_resnet", "dllogger", "tf_models_bert"):
-        log, case, window = LOGS[name]
-        run = make.measured(
-            tmp_path, log * 2, name, of=case, window=window, estimator=Estimator.PUBLISHED
-        )
-        assert run.status is RunStatus.INVALID
-        assert "a second run begins in the same file" in (run.reason or "")

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from judged_logs import judged
 
 from pytest_dlperf.formats.log_format import WhichNode, custom_format
-from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.logs.reading import LogReading, LogState
 from pytest_dlperf.logs.run import REACH, RunLogs
 from pytest_dlperf.model.builtin import builtin_metrics
@@ -207,12 +206,6 @@ def test_two_that_count_have_to_agree(nodes, other, agree):
         assert all(shown in reason for shown in ("512", *map(str, logs.paths), "10%"))
 
 
-@pytest.mark.parametrize(("node", "expected"), [("first", 500), ("last", 900)])
-def test_one_that_does_not_count_has_no_say(nodes, node, expected):
-    logs = nodes(steps(), steps(900), node=node)
-    assert logs.throughput() == pytest.approx(AT_500_MS * 500 / expected)
-
-
 def test_each_node_s_own_speed_is_summed(nodes):
     own = custom_format(
         "own",
@@ -231,13 +224,6 @@ def test_nodes_may_be_a_step_apart(nodes):
     mean = (AT_500_MS + AT_500_MS * 500 / 620) / 2
     assert nodes(steps(), steps(620), node="each", window=short).throughput() == pytest.approx(mean)
     assert "25%" in nodes(steps(), steps(630), node="each", window=short).why_invalid()
-
-
-def test_what_the_original_published_is_of_one_log(nodes):
-    plsc = BUILTIN_FORMATS["plsc"]
-    options = {"log_format": plsc, "estimator": Estimator.PUBLISHED, "window": make.PLSC_WINDOW}
-    logs = [make.plsc([[rate] * 40]) for rate in (100.0, 200.0)]
-    assert nodes(*logs, **options).throughput() == 100
 
 
 def test_the_slowest_of_each_node_s_step_times_counts(nodes):

@@ -148,21 +148,13 @@ def test_what_a_clock_refuses(texts, match):
         clock.read(texts[-1].encode())
 
 
-def test_a_date_that_jumps_back_is_an_error():
-    clock = Clock()
-    clock.read(b"2020-12-31 23:59:59.5")
-    with pytest.raises(BrokenContractError, match="time runs backwards"):
-        clock.read(b"2020-12-31 00:00:00.5")
-
-
 @pytest.mark.slow
-def test_the_benchmarks_readers_agree():
+def test_the_benchmark_reads_its_logs():
     done = subprocess.run(
-        [sys.executable, BENCHMARK, "--size-mb", "1", "--late-mb", "40", "--repeats", "1"],
+        [sys.executable, BENCHMARK, "--size-mb", "1", "--repeats", "1"],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "ours, window to the last record" in done.stdout
-    assert "all lines in memory" in done.stdout
+    assert "all steps, csv" in done.stdout

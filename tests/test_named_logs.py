@@ -212,25 +212,3 @@ def test_the_end_of_a_log_is_shown_unless_the_reason_names_a_line(folder, log, s
     assert run.status is RunStatus.INVALID
     assert ("the log ends with 'bye'" in (run.reason or "")) == shown
     assert ("(line 1)" in (run.reason or "")) != shown
-
-
-@pytest.mark.slow
-@pytest.mark.end_to_end
-def test_a_thousand_runs_are_not_a_thousand_lines(suite):
-    suite.system_file(SYSTEM)
-    (suite.path / "out").mkdir()
-    for run in range(1, 1001):
-        steps = 3 if run in (500, 777) else 5
-        text = "".join(f"step {step} took 0.5 s\n" for step in range(1, steps + 1))
-        (suite.path / "out" / f"slurm-{run}.out").write_text(text, encoding="utf-8")
-
-    result, results = suite.judge(
-        "--dlperf-logs", f"{ONE}=out/slurm-*.out", "-k", f"throughput and {ONE}", cluster="local"
-    )
-
-    assert len(results["cases"][0]["measurement"]["runs"]) == 1000
-    assert len(result.outlines) < 100
-    # What is broken is listed before others, and in each place the rest is counted.
-    result.stdout.fnmatch_lines(
-        ["*run 18: 16.00  slurm-18.out", "*run 500: *", "*run 777: *", "*980 more; --dlperf-json*"]
-    )

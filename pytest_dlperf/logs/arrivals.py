@@ -3,8 +3,8 @@
 The supervisor of a launched run sees output first and keeps its times; ``<log>.arrivals`` beside
 the log has them. Its first line is a JSON object with the first bytes of the output, since a
 launcher such as ssh may have put a warning in front of them. Each line behind it is of output that
-came at once: how many bytes, how many microseconds after that of the line before, and within how
-many, where it was not at a moment. The clock is monotonic, and each node has its own.
+came at once: how many bytes, and how many microseconds after that of the line before. The clock is
+monotonic, and each node has its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import json
 import os
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, final
@@ -57,13 +57,10 @@ class ArrivalsWriter:
             self._path.unlink(missing_ok=True)
 
     def add(self, arrivals: Sequence[Sequence[int]], anchor: str) -> None:
-        """Write more: the bytes until then, the time and the span in microseconds, of each."""
-        lines = []
-        if not self._end:
-            lines.append(json.dumps({"anchor": anchor}))
-        for end, moment, span in arrivals:
-            fields = (end - self._end, moment - self._time, *([span] if span else []))
-            lines.append(" ".join(map(str, fields)))
+        """Write more: the bytes until then and the time in microseconds, of each."""
+        lines = [] if self._end else [json.dumps({"anchor": anchor})]
+        for end, moment, *_ in arrivals:
+            lines.append(f"{end - self._end} {moment - self._time}")
             self._end, self._time = end, moment
         if not self._broken:
             try:
@@ -143,17 +140,14 @@ class ArrivalStamps:
     def __init__(self, arrivals: Arrivals, ranks: int) -> None:
         self._arrivals = arrivals
         self._ranks = ranks
-        self._offsets = array("q")
-        self._moments = array("q")
+        self._moments: dict[int, int] = {}
 
     def stamp(self, offset: int) -> bytes | None:
         """Give the seconds at which a record came; ``None`` where the program did not print it."""
         moment = self._arrivals.at(offset)
         if moment is None:
             return None
-        if not self._offsets or offset > self._offsets[-1]:
-            self._offsets.append(offset)
-            self._moments.append(moment)
+        self._moments[offset] = moment
         seconds, part = divmod(moment // _MILLISECOND, 1000)
         return b"%d.%03d" % (seconds, part)
 
@@ -163,9 +157,7 @@ class ArrivalStamps:
         Raises:
             BrokenContractError: They did, so when they came says little of when they were printed.
         """
-        moments = self._moments[
-            bisect_left(self._offsets, first) : bisect_right(self._offsets, last)
-        ]
+        moments = [each for offset, each in self._moments.items() if first <= offset <= last]
         steps = len(moments) // self._ranks
         distinct = len(set(moments))
         # Each end of the window is uncertain by as long as a burst was held back.

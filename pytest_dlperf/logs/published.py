@@ -209,7 +209,7 @@ class PublishedLines:
                 place="the last step is on line",
             )
         track.check_whole()
-        track.check_no_hole()
+        track.check_no_hole(interval)
         first = track.window()[0].number if track.step else 1
         if first - self._uncounted >= 2 * interval:
             raise BrokenContractError(

@@ -55,10 +55,14 @@ class RecordFinder:
             BrokenContractError: A record has no proper step or time.
         """
         for offset, end, line in block.lines_with(self._format.record.literal):
-            found = [self._of(match, offset, end) for match in self._matches(line)]
-            records = [record for record in found if record is not None]
-            yield from (record._replace(is_last=False) for record in records[:-1])
-            yield from records[-1:]
+            last: Record | None = None
+            for match in self._matches(line):
+                record = self._of(match, offset, end)
+                if last is not None and record is not None:
+                    yield last._replace(is_last=False)
+                last = record or last
+            if last is not None:
+                yield last
 
     def _matches(self, line: bytes) -> Iterable[AnyMatch]:
         """Find the matches on a line; rows of CSV stand below one that names the columns."""

@@ -242,7 +242,7 @@ def _estimate(track: Track) -> Estimate:
     track.check(first + 1 - steps[0].gap if steps and _covers_all(track) else first, last)
     is_mean = track.log_format.covers is Covers.SINCE_START
     least = 0 if _covers_all(track) else 2 if moments or is_mean else min(2, _records(track.span))
-    if len(track.window()) < least:
+    if len(steps) < least:
         raise BrokenContractError(
             f"step {first} is the only one printed of steps {track.span.begin} to "
             f"{track.span.last}, counted from 1; needed are two at least"
@@ -279,15 +279,16 @@ def _seconds(track: Track, text: Text, gap: int) -> float:
 
 def _by_times(track: Track, steps: Sequence[Step]) -> _Measured:
     """Take durations and speeds, of single steps or of all since the record before."""
-    of_all, gaps = _covers_all(track), track.gaps()
-    least, most = min(gaps, default=1), max(gaps, default=1)
-    # Steps 1, 10, 20 … are evenly apart, too.
-    is_even = least == most or (most - least == 1 and gaps[least] == 1)
-    if track.log_format.covers is Covers.TOTAL_SINCE_LAST and not is_even:
-        raise BrokenContractError(
-            f"records are {least} to {most} steps apart, and each prints a total: where one is "
-            "missing, the next is not of all steps between"
-        )
+    of_all = _covers_all(track)
+    if track.log_format.covers is Covers.TOTAL_SINCE_LAST:
+        gaps = track.gaps()
+        least, most = min(gaps, default=1), max(gaps, default=1)
+        # Steps 1, 10, 20 … are evenly apart, too.
+        if least < most and (most - least > 1 or gaps[least] > 1):
+            raise BrokenContractError(
+                f"records are {least} to {most} steps apart, and each prints a total: where one "
+                "is missing, the next is not of all steps between"
+            )
     counted, by_rank = 0, [0.0] * track.printers
     for step in steps:
         if not step.turned:

@@ -143,8 +143,7 @@ class Track:
 
         Behind the window only the order counts, and how many print.
         """
-        name = record.epoch, record.step
-        self._begin = self._begin or name
+        self._begin = self._begin or (record.epoch, record.step)
         if self.printers == 1:
             step = self._place(record)
             if self._time is not None and step <= self.furthest:
@@ -153,7 +152,7 @@ class Track:
                 raise self._disorder(step, record.offset)
             self._time = record.time
         else:
-            self._begun += name == self._begin
+            self._begun += (record.epoch, record.step) == self._begin
             if self._begun > self.printers:
                 raise self._too_often(record)
             step = self.latest if self.complete else self._place(record)
@@ -265,7 +264,7 @@ class Track:
         Raises:
             BrokenContractError: They do not.
         """
-        span, interval, steps = self.span, usual_gap(self.gaps()), self.window()
+        span, interval = self.span, usual_gap(self.gaps())
         self.check_whole()
         if self.step < span.last and span.last - last >= interval:
             shown = self._rows.get(self.step)
@@ -275,8 +274,8 @@ class Track:
                 offset=shown[-1][1] if shown else None,
                 place="the last step is on line",
             )
-        self.check_no_hole()
-        problem = None
+        self.check_no_hole(interval)
+        problem, count = None, len(self.window())
         begun = int(self._begin[1]) - (self.first or 0) if self._begin else 0
         if interval > span.measured:
             problem = (
@@ -288,9 +287,9 @@ class Track:
                 f"the log begins too late: step {first or self.step} is the first there is of "
                 f"steps {span.begin} to {span.last}, counted from 1"
             )
-        elif len(steps) < span.measured // interval - 1:
+        elif count < span.measured // interval - 1:
             problem = (
-                f"steps are missing from the log: it has {len(steps)} records of the "
+                f"steps are missing from the log: it has {count} records of the "
                 f"{span.measured} steps that are measured, and prints every {interval} steps"
             )
         elif min(self._shifts, default=0) > self.log_format.first_epoch and begun >= interval:
@@ -317,13 +316,13 @@ class Track:
                 f"a step stands in the log {count} time(s); {self._expected}", offset=offset
             )
 
-    def check_no_hole(self) -> None:
-        """Check that no record of the window is missing between two others."""
+    def check_no_hole(self, interval: int) -> None:
+        """Check that no record of the window is missing between two others of an interval."""
         begin, steps = self.span.begin, islice(self.every_step(), 1, None)
         gaps = ((step.gap, step.number - step.gap) for step in steps if step.number >= begin)
         gap, before = max(gaps, default=(0, 0))
         # The first interval of all may be one shorter, where numbering begins with 1.
-        if gap >= 2 * usual_gap(self.gaps()):
+        if gap >= 2 * interval:
             raise BrokenContractError(
                 f"steps are missing from the log: none between step {before} and step "
                 f"{before + gap}, counted from 1"

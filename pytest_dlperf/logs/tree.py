@@ -207,48 +207,34 @@ def _walk(top: Path, index: LogIndex) -> Iterator[tuple[str, tuple[str, ...]]]:
     Links to folders are followed, but each folder is entered once: a loop ends, and a log is
     not found twice.
     """
-    seen = {_identity(os.stat(top))}  # noqa: PTH116 - the walk deals in plain strings
+
+    def unreadable(error: OSError) -> None:
+        if error.filename == os.fspath(top):
+            raise error
+        why = f"the folder cannot be read: {error.strerror}"
+        index.ignored.append(IgnoredLog(str(error.filename), why))
+
     # The folder of a topology, options or work may itself be what the user named.
-    start = top.absolute().parts[-3:]
-    pending = [(os.fspath(top), start)]
-    first = True
-    while pending:
-        folder, names = pending.pop()
-        try:
-            with os.scandir(folder) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
-        except OSError as error:
-            if first:
-                raise
-            index.ignored.append(IgnoredLog(folder, f"the folder cannot be read: {error.strerror}"))
-            continue
-        first = False
-        logs = {entry.name for entry in entries if entry.name.endswith(SUFFIX)}
-        below = []
-        for entry in entries:
-            if _is_folder(entry):
-                if _NAME.fullmatch(entry.name):
-                    index.ignored.append(IgnoredLog(entry.path, "it is a folder, named as a log"))
-                # Files of further ranks and nodes lie in a folder beside their run's log, and
-                # those taken beside a case are read by naming a folder in there.
-                own = entry.name + SUFFIX
-                is_of_run = own in logs and _PROBE_NAME.fullmatch(own) is not None
-                identity = _identity(entry.stat())
-                is_aside = is_of_run or entry.name in (CONTROL_ARM, COMPANIONS)
-                if not is_aside and identity not in seen:
-                    seen.add(identity)
-                    below.append((entry.path, (*names, entry.name)))
-            elif entry.name in logs:
-                yield entry.path, names
-        pending.extend(reversed(below))
+    start, seen = top.absolute().parts[-3:], {_identity(top)}
+    for folder, below, files in os.walk(top, onerror=unreadable, followlinks=True):
+        logs = {name for name in files if name.endswith(SUFFIX)}
+        found, below[:] = sorted(below), []
+        for name in found:
+            path = os.path.join(folder, name)  # noqa: PTH118 - the walk deals in plain strings
+            if _NAME.fullmatch(name):
+                index.ignored.append(IgnoredLog(path, "it is a folder, named as a log"))
+            # Files of further ranks and nodes lie in a folder beside their run's log, and
+            # those taken beside a case are read by naming a folder in there.
+            own = name + SUFFIX
+            is_of_run = own in logs and _PROBE_NAME.fullmatch(own) is not None
+            is_aside = is_of_run or name in {CONTROL_ARM, COMPANIONS}
+            if not is_aside and (identity := _identity(path)) not in seen:
+                seen.add(identity)
+                below.append(name)
+        names = (*start, *Path(folder).relative_to(top).parts)
+        yield from ((os.path.join(folder, name), names) for name in sorted(logs))  # noqa: PTH118
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link in a circle
-        return False
-
-
-def _identity(stat: os.stat_result) -> tuple[int, int]:
+def _identity(path: Path | str) -> tuple[int, int]:
+    stat = os.stat(path)  # noqa: PTH116 - as above
     return stat.st_dev, stat.st_ino
