@@ -7,8 +7,10 @@ import pytest
 from gate_values import (
     EVEN,
     METRIC,
+    SINGLE,
     TIME,
     accepted,
+    accepted_speedup,
     end,
     interleaved,
     measured,
@@ -28,7 +30,7 @@ from pytest_dlperf.gate.terms import Terms
 from pytest_dlperf.gate.verdicts import decide, run_gate
 from pytest_dlperf.model.baseline import AcceptedSession, Loss, Spread
 from pytest_dlperf.model.judgement import Verdict
-from pytest_dlperf.model.metric import Better
+from pytest_dlperf.model.metric import SPEEDUP_METRIC, Better
 
 TERMS = Terms(tolerance_percent=5.0)
 UPDATE = GateOptions(updates=True)
@@ -105,6 +107,14 @@ def test_runs_that_lie_too_far_apart_are_not_recorded():
     assert found.verdict is Verdict.NO_BASELINE
     assert "38.0 % apart" in (found.refused or "")
     assert "set a wider tolerance" in (found.remedy or "")
+
+
+def test_a_speedup_over_a_device_that_has_become_slower_is_not_accepted():
+    many = end(measured(8800, 8810, 8790), accepted([8000.0] * 3), accepted_speedup(8.0))
+    single = end(measured(900, 901, 899, name=SINGLE), accepted([1000.0] * 3))
+    gate_input = GateInput(SPEEDUP_METRIC, many, TERMS, single)
+    found = run_gate(gate_input, UPDATE, no_control).judgement
+    assert (found.recorded, found.refused) == (False, "its reference is regressed")
 
 
 def test_the_control_arm_runs_after_a_regression():

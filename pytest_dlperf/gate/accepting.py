@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from pytest_dlperf.gate.inputs import GateInput
 from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, median_variance, noise, t_quantile
+from pytest_dlperf.gate.rule import Rule
 from pytest_dlperf.model import numbers
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import Better, Metric, Source
@@ -101,6 +102,15 @@ def _why_refused(
     problem = why_too_scattered(runs, tolerance_percent=gate_input.tolerance_percent)
     if problem is not None:
         return problem, remedy_for_scatter(gate_input.metric, runs)
+    over, base = gate_input.reference, gate_input.base
+    known = over.baselines.get(base.name) if over is not None else None
+    if over is not None and known is not None:
+        terms = replace(gate_input.terms, repeats=None, has_control=False)
+        verdict = (
+            Rule(base, known, terms).decide(over.measurement.samples(base.name).values).verdict
+        )
+        if verdict in (Verdict.REGRESSED, Verdict.INCONCLUSIVE):
+            return f"its reference is {verdict.value}", None
     if options.reason is not None:
         return None, None
     if any(run.paused for run in gate_input.case.measurement.runs):
