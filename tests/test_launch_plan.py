@@ -321,7 +321,7 @@ def test_extra_arguments_go_where_the_command_says():
 
 def test_extra_arguments_are_no_part_of_another_argument_and_go_to_one_place():
     part, twice = spec("--x={extra_arguments}"), spec("{extra_arguments}", "{extra_arguments}")
-    assert "can only be an argument of its own in 'command'" in messages(part)[0]
+    assert "can only be a whole argument" in messages(part)[0]
     assert messages(twice) == [
         "command has {extra_arguments} twice; what it stands for goes to one place"
     ]

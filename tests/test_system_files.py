@@ -348,7 +348,7 @@ LAST = ("{extra_arguments}", "{data}")
         ("[-H, ", '["{batch}", ', "27: $.launch.command[2].arguments[0]",
          "'{batch}' has the unknown placeholder {batch}"),
         ('"{extra_arguments}"', '"-{extra_arguments}"', "28: $.launch.command[3]",
-         "'-{extra_arguments}' has {extra_arguments} in it, which can"),
+         "'-{extra_arguments}' has {extra_arguments} inside"),
         ('- "{data}"', "- {data}", "29: $.launch.command[4].data",
          'found nothing; a text in braces stands in quotes, as in "{data}"'),
         ('"{threads}"', '"{threds}"', "31: $.launch.environment.THREADS",

@@ -76,7 +76,6 @@ def _base(file: Path, name: str) -> tuple[Path, str]:
         base = Path(normpath(file.parent / name))
         return base, "" if base.is_file() else f"there is no file {base}"
     shipped = shipped_systems()
-    return shipped.get(name, Path()), "" if name in shipped else (
-        f"unknown system {name!r}; those that ship are {', '.join(shipped)}. A file is named by "
-        f"its path, as in ../{name}.yaml{nearest(name, shipped)}"
-    )
+    by_path = f"A file is named by its path, as in ../{name}.yaml{nearest(name, shipped)}"
+    unknown = f"unknown system {name!r}; those that ship are {', '.join(shipped)}. {by_path}"
+    return shipped.get(name, Path()), "" if name in shipped else unknown

@@ -77,21 +77,15 @@ def doubts_in(text: str, file: Path) -> tuple[Diagnostic, ...]:
         # An expression may hold what looks like a mark.
         if mark := _MARK.search(_QUOTED.sub(lambda quoted: "_" * len(quoted[0]), line)):
             why = line[mark.end() :].strip() or "it is marked # ?"
-            message = (
-                f"{mark['key']} is in doubt: {why}; look at it, and take the mark away: no "
-                "baseline is recorded before"
-            )
+            remedy = "look at it, and take the mark away: no baseline is recorded before"
+            message = f"{mark['key']} is in doubt: {why}; {remedy}"
             doubts.append(Diagnostic(place=f"{file}:{number}", message=message, is_error=False))
     return tuple(doubts)
 
 
 def system_files(directories: Iterable[Path]) -> list[Path]:
     """List the system files of some folders, those of each in the order of their names."""
-    return [
-        file
-        for directory in directories
-        for file in sorted((*directory.glob("*.yaml"), *directory.glob("*.yml")))
-    ]
+    return [file for folder in directories for file in sorted(folder.glob("*.y*ml"))]
 
 
 def load_systems(files: Iterable[Path], formats: Mapping[str, LogFormat]) -> dict[str, System]:
@@ -141,19 +135,18 @@ def _names(probe: Case) -> tuple[str, str]:
 def _probe_mistakes(systems: Mapping[str, System]) -> Iterator[Diagnostic]:
     """Find probes that systems name and none is."""
     for system in systems.values():
-        named = {"needs": system.needs, "companions": system.companions}
-        for key, name in ((key, name) for key, names in named.items() for name in names):
-            others = (
-                each.cases for each in systems.values() if each.is_probe and each is not system
-            )
-            probes = {name for cases in others for probe in cases for name in _names(probe)}
-            if name not in probes:
-                message = f"no other system file declares the probe {name}{nearest(name, probes)}"
-            elif not any(probes_for(case, [name], systems) for case in system.cases):
+        others = (it for it in systems.values() if it.is_probe and it is not system)
+        probes = {name for each in others for probe in each.cases for name in _names(probe)}
+        for key in ("needs", "companions"):
+            for name in getattr(system, key):
                 message = f"{name} has none of the topologies of {system.id}"
-            else:
-                continue
-            yield from YamlError.at(system.file, message, path=f"$.{key}").diagnostics
+                if name not in probes:
+                    message = (
+                        f"no other system file declares the probe {name}{nearest(name, probes)}"
+                    )
+                elif any(probes_for(case, [name], systems) for case in system.cases):
+                    continue
+                yield from YamlError.at(system.file, message, path=f"$.{key}").diagnostics
 
 
 def system_of_text(text: str, file: Path, formats: Mapping[str, LogFormat]) -> System:
@@ -216,13 +209,11 @@ def _log_format(
     file: YamlFile, keys: SystemFile, formats: Mapping[str, LogFormat], cases: Sequence[Case]
 ) -> LogFormat:
     place, form = ("log", "format"), keys.log.format
-    log_format = NO_STEPS
-    if isinstance(form, str):
-        if form not in formats:
-            allowed = f"{', '.join(formats)}, or a mapping with 'record', 'json' or 'csv'"
-            file.error(place, f"found {form!r}; allowed: {allowed}{nearest(form, formats)}")
-        log_format = formats.get(form, NO_STEPS)
-    elif form is not None:
+    log_format = formats.get(form, NO_STEPS) if isinstance(form, str) else NO_STEPS
+    if isinstance(form, str) and form not in formats:
+        allowed = f"{', '.join(formats)}, or a mapping with 'record', 'json' or 'csv'"
+        file.error(place, f"found {form!r}; allowed: {allowed}{nearest(form, formats)}")
+    elif isinstance(form, Format):
         facts = [*(cases[0].free_axes if cases else ()), *CASE_FACTS]
         for name in form.facts:
             if name not in facts:

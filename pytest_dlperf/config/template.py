@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from fractions import Fraction
 from functools import cache
 from operator import attrgetter
 from typing import Any, Final
@@ -26,7 +27,7 @@ _CASE_FIELDS: Final[Mapping[str, Callable[[Case], object]]] = {
     "batch_per_device": lambda case: case.batch_per(case.topology.world_size),
     "batch_per_node": lambda case: case.batch_per(case.topology.nodes),
 }
-"""Fields that follow from the case alone, and how; ``None`` where a case has no such thing."""
+"""Fields that follow from the case alone; ``None`` where a case has no such thing."""
 WHY_MISSING: Final = {
     "batch_per_device": "spreads a replica over several devices; use {batch_per_replica}",
     "batch_per_node": "spreads a replica over several nodes; use {batch_per_replica}",
@@ -85,10 +86,8 @@ def fill(template: str, values: Mapping[str, object]) -> str:
         name, operation, other = _parts(match[1])
         if not operation:
             return str(values[name])
-        from fractions import Fraction
-
-        number = other if other[0].isdigit() else str(values[other])
-        result = _OPERATORS[operation](Fraction(str(values[name])), Fraction(number))
+        number = Fraction(other if other[0].isdigit() else str(values[other]))
+        result = _OPERATORS[operation](Fraction(str(values[name])), number)
         return str(result) if result.denominator == 1 else repr(float(result))
 
     return _PLACEHOLDER.sub(replacement, template)
@@ -115,15 +114,10 @@ def template_problems(template: str, allowed: Collection[str]) -> Iterator[str]:
         _, operation, other = _parts(inside)
         for name in _names(inside):
             if placeholder in (ARGUMENTS, EXTRA_ARGUMENTS):
-                yield (
-                    f"{template!r} has {placeholder} in it, which can only be an argument of its "
-                    "own in 'command'"
-                )
+                yield f"{template!r} has {placeholder} inside, which can only be a whole argument"
             elif name not in allowed:
-                yield (
-                    f"{template!r} has the unknown placeholder {placeholder}"
-                    f"{nearest(name, allowed)}; allowed are {', '.join(allowed)}"
-                )
+                there_are = f"{nearest(name, allowed)}; allowed are {', '.join(allowed)}"
+                yield f"{template!r} has the unknown placeholder {placeholder}{there_are}"
             elif operation and FIELDS.get(name) is not int:
                 yield f"{template!r} reckons with {name!r} in {placeholder}, which is no number"
         if operation == "/" and (other in _MAY_BE_ZERO or not other.strip("0.")):
