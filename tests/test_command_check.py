@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_dlperf.command.main import main
+from pytest_dlperf.command.main import COMMANDS, main
 from pytest_dlperf.command.shell import Style
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "pytest-dlperf"
@@ -275,10 +275,20 @@ def test_a_malformed_command_line_ends_with_2(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_an_example_and_help_that_fits_a_screen(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    text = capsys.readouterr().out
+    assert f"Example: pytest-dlperf {name}" in text
+    assert len(text.splitlines()) <= 40
+
+
 def test_help_imports_nothing_but_the_command():
     program = (
         "import sys\n"
-        "from pytest_dlperf.command.main import main\n"
+        "from pytest_dlperf.command.main import COMMANDS, main\n"
         "try:\n    main(sys.argv[1:])\n"
         "except SystemExit:\n    print('IMPORTED', *sys.modules)\n"
     )

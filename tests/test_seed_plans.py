@@ -15,7 +15,6 @@ from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.hosts import Host, Node
 from pytest_dlperf.launch.plan import plan_run
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case, Topology
-from pytest_dlperf.model.errors import CannotMeasureError
 
 FOLDER = Path(__file__).parent.parent / "bench_tests" / "systems"
 TRAINERS = FOLDER.parent / "trainers"
@@ -86,273 +85,105 @@ def cases_of(system):
     return [replace(one, topology=topology) for one in variants for topology in topologies]
 
 
-def each_case_of(*names):
-    """Run a test for each case of systems."""
-
-    def of_each(test):
-        def tested():
-            for case in (case for name in names for case in cases_of(SYSTEMS[name])):
-                try:
-                    test(case)
-                except AssertionError as error:
-                    error.add_note(case.id)
-                    raise
-
-        return tested
-
-    return of_each
-
-
-def flags(arguments):
-    """The options of a command line: ``--a=b``, ``--a b`` and ``--a`` alone; each stands once."""
-    found = {}
-    for argument, behind in zip(arguments, [*arguments[1:], "-"], strict=False):
-        if not argument.startswith("-") or argument.lstrip("-")[:1].isdigit():
-            continue
-        name, equals, value = argument.partition("=")
-        if not equals:
-            is_flag = behind.startswith("-") and not behind.lstrip("-")[:1].isdigit()
-            value = "" if is_flag else behind
-        assert name not in found, f"{name} stands twice"
-        found[name] = value
-    return found
-
-
-def check(arguments, expected):
-    """The command line has exactly these options with these values."""
-    assert flags(arguments) == dict(expected)
-
-
-def sizes(case):
-    """Batch per device, devices per node, nodes, and batch of all nodes."""
-    nodes, devices = case.topology.nodes, case.topology.devices_per_node
-    return case.batch_per_replica, devices, nodes, case.batch_per_replica * devices * nodes
-
-
-def rate(batch_per_node):
-    """A thousandth of the batch, as the original's awk prints it."""
-    return f"{batch_per_node / 1000:g}"
-
-
-# ------------------------------------------------------------------------- system by system
-
-
-@each_case_of("paddle-resnet50")
-def test_paddle_resnet50(case):
-    batch, devices, nodes, _ = sizes(case)
-    is_fp16, with_dali = case.precision == "fp16", "dali" in case.options
-    expected = {
-        "-m": "paddle.distributed.launch",
-        "--data_format": "NHWC" if is_fp16 else "NCHW",
-        "--batch_size": str(batch * devices),
-        "--max_iter": "120",
-        "--print_step": "1",
-        "--reader_thread": "10" if with_dali else "12" if devices == 4 else "8",
-        "--use_dali": "true" if with_dali else "false",
-        "--model": "ResNet50",
-        "--class_dim": "1000",
-        "--total_images": "1302936",
-        "--image_shape": "3",
-        "--lr": "0.001",
-        "--momentum_rate": "0.875",
-        "--l2_decay": "0.000030518",
-        "--use_label_smoothing": "True",
-        "--label_smoothing_epsilon": "0.1",
-        "--validate": "False",
-        "--data_dir": "/imagenet",
-        # Not among what changes speed, but in the original's scripts.
-        "--save_step": "10000",
-        "--lr_strategy": "cosine_decay" if nodes == 1 else "piecewise_decay",
-        "--warm_up_epochs": "1",
-        "--use_mixup": "False",
-    }
-    environment = {
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(devices))),
-        "FLAGS_fraction_of_gpu_memory_to_use": "0.8" if with_dali else "0.98",
-    }
-    if is_fp16:
-        expected |= {
-            "--use_fp16": "True",
-            "--use_dynamic_loss_scaling": (
-                "false" if "static_loss_scale" in case.options else "true"
-            ),
-            "--scale_loss": "128.0",
-            "--fuse_elewise_add_act_ops": "true",
-            "--fuse_bn_act_ops": "true",
-        }
-        environment |= {
-            "FLAGS_conv_workspace_size_limit": "4000",
-            "FLAGS_cudnn_exhaustive_search": "1",
-            "FLAGS_cudnn_batchnorm_spatial_persistent": "1",
-        }
-    if with_dali:
-        environment["DALI_EXTRA_PATH"] = "/dali"
-    for rank, node in enumerate(plan(case)):
-        own = {**expected, "--started_port": "25000"}
-        if nodes > 1:
-            own["--cluster_node_ips"] = ",".join(ADDRESSES[:nodes])
-            own["--node_ip"] = ADDRESSES[rank]
-        check(node.arguments, {**own, "--model_save_dir": f"/own/{rank}/scratch"})
-        shape = node.arguments.index("--image_shape")
-        assert node.arguments[shape : shape + 4] == ("--image_shape", "3", "224", "224")
-        assert node.arguments[:3] == ("/usr/bin/python3", "-m", "paddle.distributed.launch")
-        launcher, program = node.arguments[3:], node.arguments.index("/paddle/train.py")
-        # The addresses are the launcher's, all else is the trainer's.
-        assert set(flags(launcher[: program - 3])) == set(own) - set(expected)
-        assert node.environment == environment
+COMMANDS = {
+    "paddle-resnet50-fp32-b128-4n8g": """
+        CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 FLAGS_fraction_of_gpu_memory_to_use=0.98
+        /usr/bin/python3 -m paddle.distributed.launch --started_port=25000
+        --cluster_node_ips=10.11.0.2,10.11.0.3,10.11.0.4,10.11.0.5 --node_ip=10.11.0.5
+        /paddle/train.py --data_format=NCHW --data_dir=/imagenet --total_images=1302936
+        --class_dim=1000 --validate=False --model=ResNet50 --batch_size=1024 --print_step=1
+        --save_step=10000 --reader_thread=8 --lr_strategy=piecewise_decay --lr=0.001
+        --momentum_rate=0.875 --image_shape 3 224 224 --max_iter=120
+        --model_save_dir=/own/3/scratch --l2_decay=0.000030518 --warm_up_epochs=1
+        --use_mixup=False --use_label_smoothing=True --use_dali=false
+        --label_smoothing_epsilon=0.1
+    """,
+    "paddle-resnet50-fp16-b196-dali-1n4g": """
+        CUDA_VISIBLE_DEVICES=0,1,2,3 FLAGS_fraction_of_gpu_memory_to_use=0.8
+        FLAGS_conv_workspace_size_limit=4000 FLAGS_cudnn_exhaustive_search=1
+        FLAGS_cudnn_batchnorm_spatial_persistent=1 DALI_EXTRA_PATH=/dali /usr/bin/python3 -m
+        paddle.distributed.launch --started_port=25000 /paddle/train.py --use_fp16=True
+        --use_dynamic_loss_scaling=true --scale_loss=128.0 --fuse_elewise_add_act_ops=true
+        --fuse_bn_act_ops=true --data_format=NHWC --data_dir=/imagenet
+        --total_images=1302936 --class_dim=1000 --validate=False --model=ResNet50
+        --batch_size=784 --print_step=1 --save_step=10000 --reader_thread=10
+        --lr_strategy=cosine_decay --lr=0.001 --momentum_rate=0.875 --image_shape 3 224 224
+        --max_iter=120 --model_save_dir=/own/0/scratch --l2_decay=0.000030518
+        --warm_up_epochs=1 --use_mixup=False --use_label_smoothing=True --use_dali=true
+        --label_smoothing_epsilon=0.1
+    """,
+    "ngc_pytorch-resnet50-fp32-b128-2n8g": """
+        CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 /usr/bin/python3 /ngc/multiproc.py --nnodes 2
+        --node_rank 1 --nproc_per_node 8 --master_addr 10.11.0.2 --master_port 20000
+        /ngc/main.py --data-backend dali-cpu --raport-file /own/1/scratch/raport.json -j8 -p
+        1 --lr 1.024 --optimizer-batch-size -1 --warmup 8 --arch resnet50 -c fanin
+        --label-smoothing 0.1 --lr-schedule cosine --mom 0.125 --wd 3.0517578125e-05
+        --workspace /own/1/scratch -b 128 --epochs 1 --prof 126 --training-only
+        --no-checkpoints /imagenet
+    """,
+    "ngc_pytorch-resnet50-amp-b256-1n1g": """
+        CUDA_VISIBLE_DEVICES=0 /usr/bin/python3 /ngc/multiproc.py --nnodes 1 --node_rank 0
+        --nproc_per_node 1 --master_addr 10.11.0.2 --master_port 20000 /ngc/main.py
+        --data-backend dali-cpu --raport-file /own/0/scratch/raport.json -j8 -p 1 --lr 0.256
+        --optimizer-batch-size -1 --warmup 8 --arch resnet50 -c fanin --label-smoothing 0.1
+        --lr-schedule cosine --mom 0.125 --wd 3.0517578125e-05 --workspace /own/0/scratch -b
+        256 --epochs 1 --prof 126 --training-only --no-checkpoints --amp
+        --dynamic-loss-scale /imagenet
+    """,
+    "pytorch-resnet50-fp32-b128-workers48-1n8g": """
+        CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 /usr/bin/python3 /examples/main.py --arch
+        resnet50 --epochs 1 --batch-size 1024 --lr 1.024 --workers 48 --momentum 0.125
+        --print-freq 1 --multiprocessing-distributed --dist-backend nccl --dist-url
+        tcp://10.11.0.2:20000 --world-size 1 --rank 0 /imagenet
+    """,
+    "pytorch-resnet50-fp32-b128-dali+workers8-2n8g": """
+        CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 PYTHONPATH=/examples /usr/bin/python3
+        TRAINERS/imagenet_dali.py --arch resnet50 --epochs 1 --batch-size 1024 --lr 1.024
+        --workers 8 --momentum 0.125 --print-freq 1 --multiprocessing-distributed
+        --dist-backend nccl --dist-url tcp://10.11.0.2:20000 --world-size 2 --rank 1
+        /imagenet
+    """,
+    "paddle-arcface_r50-fp32-b128-1n1g": """
+        CUDA_VISIBLE_DEVICES=0 PYTHONPATH=/plsc /usr/bin/python3 TRAINERS/plsc_train.py
+        --loss_type=arcface
+    """,
+    "paddle-arcface_r50-fp32-b128-2n8g": """
+        CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 PYTHONPATH=/plsc /usr/bin/python3 -m
+        paddle.distributed.launch --cluster_node_ips=10.11.0.2,10.11.0.3 --node_ip=10.11.0.3
+        --selected_gpus=0,1,2,3,4,5,6,7 --started_port=25000 TRAINERS/plsc_train.py
+        --loss_type=dist_arcface
+    """,
+    "tensorflow-bert_base-fp16-b96-xla-2n8g": """
+        CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 PYTHONPATH=/tf
+        TF_XLA_FLAGS=--tf_xla_cpu_global_jit NCCL_DEBUG=INFO /usr/bin/python3
+        TRAINERS/bert_pretraining.py --input_files=/wiki/*.tfrecord --max_seq_length=128
+        --max_predictions_per_seq=20 --train_batch_size=1536 --num_steps_per_epoch=120
+        --num_train_epochs=1 --warmup_steps=10000 --use_next_sentence_label=True
+        --train_summary_interval=0 --optimizer_type=adamw --num_gpus=8
+        --datasets_num_private_threads=8 --dtype=fp16 --enable_xla=true
+        --model_dir=/own/1/scratch --bert_config_file=/bert.json
+        --distribution_strategy=multi_worker_mirrored
+        --worker_hosts=10.11.0.2:20000,10.11.0.3:20001 --task_index=1 --all_reduce_alg=nccl
+    """,
+    "tensorflow-bert_base-fp32-b48-1n8g": """
+        CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 PYTHONPATH=/tf /usr/bin/python3
+        TRAINERS/bert_pretraining.py --input_files=/wiki/*.tfrecord --max_seq_length=128
+        --max_predictions_per_seq=20 --train_batch_size=384 --num_steps_per_epoch=120
+        --num_train_epochs=1 --warmup_steps=10000 --use_next_sentence_label=True
+        --train_summary_interval=0 --optimizer_type=adamw --num_gpus=8
+        --datasets_num_private_threads=8 --dtype=fp32 --enable_xla=false
+        --model_dir=/own/0/scratch --bert_config_file=/bert.json
+    """,
+}
+"""What the last node of a case executes: its variables, then its command."""
 
 
-@each_case_of("ngc_pytorch-resnet50")
-def test_ngc_pytorch_resnet50(case):
-    batch, devices, nodes, _ = sizes(case)
-    for rank, node in enumerate(plan(case)):
-        program = node.arguments.index("/ngc/main.py")
-        assert node.arguments[:2] == ("/usr/bin/python3", "/ngc/multiproc.py")
-        check(
-            node.arguments[2:program],
-            {
-                "--nnodes": str(nodes),
-                "--node_rank": str(rank),
-                "--nproc_per_node": str(devices),
-                "--master_addr": "10.11.0.2",
-                "--master_port": "20000",
-            },
-        )
-        check(
-            node.arguments[program:-1],
-            {
-                "--data-backend": "dali-cpu",
-                "-j8": "",
-                "-p": "1",
-                "-b": str(batch),
-                "--lr": rate(batch * devices),
-                "--prof": "126",
-                "--arch": "resnet50",
-                "-c": "fanin",
-                "--label-smoothing": "0.1",
-                "--lr-schedule": "cosine",
-                "--mom": "0.125",
-                "--wd": "3.0517578125e-05",
-                "--optimizer-batch-size": "-1",
-                "--warmup": "8",
-                "--epochs": "1",
-                "--training-only": "",
-                "--no-checkpoints": "",
-                "--workspace": f"/own/{rank}/scratch",
-                "--raport-file": f"/own/{rank}/scratch/raport.json",
-            },
-        )
-        assert node.arguments[-1] == "/imagenet"
-
-
-def test_ngc_pytorch_in_mixed_precision_uses_amp():
-    case = Case.from_id("ngc_pytorch-resnet50-amp-b256-2n8g")
-    fp32 = Case.from_id("ngc_pytorch-resnet50-fp32-b256-2n8g")
-    for amp, without in zip(plan(case), plan(fp32), strict=True):
-        assert flags(amp.arguments[:-1]).items() - flags(without.arguments[:-1]).items() == {
-            ("--amp", ""),
-            ("--dynamic-loss-scale", ""),
-        }
-
-
-@each_case_of("pytorch-resnet50")
-def test_pytorch_resnet50(case):
-    batch, devices, nodes, _ = sizes(case)
-    for rank, node in enumerate(plan(case)):
-        with_dali = "dali" in case.options
-        program = str(TRAINERS / "imagenet_dali.py") if with_dali else "/examples/main.py"
-        assert node.arguments[:2] == ("/usr/bin/python3", program)
-        check(
-            node.arguments[2:-1],
-            {
-                "--arch": "resnet50",
-                "--epochs": "1",
-                "--workers": "48" if "workers48" in case.options else "8",
-                "--momentum": "0.125",
-                "--batch-size": str(batch * devices),
-                "--lr": rate(batch * devices),
-                "--print-freq": "1",
-                "--multiprocessing-distributed": "",
-                "--dist-backend": "nccl",
-                "--dist-url": "tcp://10.11.0.2:20000",
-                "--world-size": str(nodes),
-                "--rank": str(rank),
-            },
-        )
-        assert node.arguments[-1] == "/imagenet"
-        assert node.environment == {
-            "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(devices))),
-            **({"PYTHONPATH": "/examples"} if with_dali else {}),
-        }
-
-
-@each_case_of("paddle-arcface_r50")
-def test_paddle_arcface_r50(case):
-    _, devices, nodes, _ = sizes(case)
-    ids = ",".join(map(str, range(devices)))
-    for rank, node in enumerate(plan(case)):
-        if case.topology.world_size == 1:
-            expected = (str(TRAINERS / "plsc_train.py"), "--loss_type=arcface")
-        else:
-            expected = (
-                "-m",
-                "paddle.distributed.launch",
-                f"--cluster_node_ips={','.join(ADDRESSES[:nodes])}",
-                f"--node_ip={ADDRESSES[rank]}",
-                f"--selected_gpus={ids}",
-                "--started_port=25000",
-                str(TRAINERS / "plsc_train.py"),
-                "--loss_type=dist_arcface",
-            )
-        assert node.arguments == ("/usr/bin/python3", *expected)
-        assert node.environment == {"CUDA_VISIBLE_DEVICES": ids, "PYTHONPATH": "/plsc"}
-
-
-@each_case_of("tensorflow-bert_base")
-def test_tensorflow_bert_base(case):
-    _, devices, nodes, global_batch = sizes(case)
-    with_xla = "xla" in case.options
-    environment = {
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(devices))),
-        "PYTHONPATH": "/tf",
-    }
-    if with_xla:
-        environment["TF_XLA_FLAGS"] = "--tf_xla_cpu_global_jit"
-    if nodes > 1:
-        environment["NCCL_DEBUG"] = "INFO"
-    hosts = ",".join(f"{ADDRESSES[rank]}:{20000 + rank}" for rank in range(nodes))
-    for rank, node in enumerate(plan(case)):
-        expected = {
-            "--input_files": "/wiki/*.tfrecord",
-            "--bert_config_file": "/bert.json",
-            "--model_dir": f"/own/{rank}/scratch",
-            "--train_batch_size": str(global_batch),
-            "--num_steps_per_epoch": "120",
-            "--num_train_epochs": "1",
-            "--max_seq_length": "128",
-            "--max_predictions_per_seq": "20",
-            "--warmup_steps": "10000",
-            "--use_next_sentence_label": "True",
-            "--train_summary_interval": "0",
-            "--optimizer_type": "adamw",
-            "--num_gpus": str(devices),
-            "--datasets_num_private_threads": "8",
-            "--dtype": case.precision,
-            "--enable_xla": "true" if with_xla else "false",
-        }
-        if nodes > 1:
-            expected |= {
-                "--distribution_strategy": "multi_worker_mirrored",
-                "--worker_hosts": hosts,
-                "--task_index": str(rank),
-                "--all_reduce_alg": "nccl",
-            }
-        assert node.arguments[:2] == (
-            "/usr/bin/python3",
-            str(TRAINERS / "bert_pretraining.py"),
-        )
-        check(node.arguments[2:], expected)
-        assert node.environment == environment
+@pytest.mark.parametrize("case_id", COMMANDS)
+def test_a_seed_executes_what_the_original_did(case_id):
+    node = plan(Case.from_id(case_id))[-1]
+    variables = [f"{name}={value}" for name, value in node.environment.items()]
+    words = [word.replace(str(TRAINERS), "TRAINERS") for word in (*variables, *node.arguments)]
+    assert words == COMMANDS[case_id].split()
 
 
 # ------------------------------------------------------------------------------ all of them
@@ -366,15 +197,16 @@ def test_nothing_of_a_command_is_taken_for_a_secret(name):
             assert hide_variables(command.environment) == command.environment
 
 
-@each_case_of(*SEEDS)
-def test_every_node_has_its_own_command_and_log(case):
-    commands = plan(case)
-    assert [command.node_rank for command in commands] == list(range(case.topology.nodes))
-    assert [command.host for command in commands] == [node.host.name for node in nodes_of(case)]
-    assert len({command.log for command in commands}) == len(commands)
-    # Nothing is left in a checkout, which may be read-only: each runs in a folder of its own.
-    for rank, command in enumerate(commands):
-        assert command.working_directory == f"/own/{rank}/scratch"
+def test_every_node_has_its_own_command_and_log():
+    for case in (
+        replace(SYSTEMS[name].cases[0], topology=Topology.parse("2n8g")) for name in SEEDS
+    ):
+        commands = plan(case)
+        assert [command.node_rank for command in commands] == [0, 1]
+        assert [command.host for command in commands] == ["v100-0", "v100-1"]
+        assert len({command.log for command in commands}) == 2
+        # Nothing is left in a checkout, which may be read-only: each runs in a folder of its own.
+        assert [it.working_directory for it in commands] == ["/own/0/scratch", "/own/1/scratch"]
 
 
 @pytest.mark.parametrize("name", SEEDS)
@@ -393,46 +225,6 @@ def test_folders_that_a_seed_needs_are_known_to_be_folders(name):
         # A program of the user's own needs no checkout around it.
         assert "checkout" in needed
         assert ("dali" in case.options) == any("dali" in variable for variable in needed)
-
-
-@pytest.mark.parametrize("name", SEEDS)
-def test_what_a_seed_needs_is_told_with_what_it_means_and_how_it_is_set(name):
-    system = SYSTEMS[name]
-    with pytest.raises(CannotMeasureError) as caught:
-        resolve(system.launch, name, [], case=system.cases[0])
-    assert f"checkout ({system.launch.variables['checkout'].meaning})" in str(caught.value)
-    assert f"--dlperf-set {name}.checkout=FOLDER" in str(caught.value)
-
-
-ROUGH = (
-    "a b",
-    "'",
-    '"',
-    '" --evil="',
-    "$(touch x)",
-    "`touch x`",
-    "; rm -rf x #",
-    "a\nb",
-    "a\tb",
-    "{steps}",
-    "{{",
-    "}",
-    "{unknown}",
-    "--evil",
-    "-x",
-    "*",
-    "\\",
-    "%s",
-    "ü ☃",
-    "",
-)
-
-
-@pytest.mark.parametrize("name", SEEDS)
-def test_no_value_or_address_gets_out_of_its_argument(name):
-    for rough in ROUGH:
-        for case in (SYSTEMS[name].cases[0], *cases_of(SYSTEMS[name])[-1:]):
-            assert_same_shape(case, rough)
 
 
 @given(
@@ -467,17 +259,6 @@ def assert_same_shape(case, rough):
         }
 
 
-@each_case_of(*SEEDS)
-def test_extra_arguments_and_environment_reach_every_node(case):
-    name = case.system
-    more = [f"{name}.extra_args=--flag 'two words'", f"{name}.env.NCCL_SOCKET_IFNAME=ib0"]
-    for plain, node in zip(plan(case), plan(case, *more), strict=True):
-        at = node.arguments.index("--flag")
-        assert node.arguments[at : at + 2] == ("--flag", "two words")
-        assert (*node.arguments[:at], *node.arguments[at + 2 :]) == plain.arguments
-        assert node.environment == {**plain.environment, "NCCL_SOCKET_IFNAME": "ib0"}
-
-
 def test_the_smoke_training_runs_on_any_machines_and_takes_a_network_interface():
     system = SYSTEMS["pytorch-resnet18"]
     assert system.launch.devices is Devices.CPU
@@ -486,5 +267,5 @@ def test_the_smoke_training_runs_on_any_machines_and_takes_a_network_interface()
     for node in (first, second):
         assert node.arguments[:3] == ("/usr/bin/python3", "-m", "torch.distributed.run")
         assert node.environment["GLOO_SOCKET_IFNAME"] == "eth0"
-        assert flags(node.arguments[3:])["--master-addr"] == "10.11.0.2"
-    assert flags(second.arguments[3:])["--node-rank"] == "1"
+        assert "--master-addr=10.11.0.2" in node.arguments
+    assert "--node-rank=1" in second.arguments
