@@ -197,7 +197,7 @@ def test_steps_that_the_last_node_prints_are_read_from_its_file(folder):
         assert run_of(folder, LAST, f"{TWO}={files}").metrics["throughput"] == 64.0
     run = run_of(folder, LAST, f"{TWO}=slurm-1-0.out")
     assert run.status is RunStatus.INVALID
-    assert f"{TWO}=slurm-1-0.out,FILE" in (run.reason or "")
+    assert "--dlperf-logs CASE=FILE,FILE" in (run.reason or "")
 
 
 @pytest.mark.parametrize(
