@@ -272,10 +272,9 @@ def test_half_a_character_is_escaped():
 DISK = """\
 framework: disk
 model: write
-log: {file: result.json}
 cases: [{topologies: [1n1g]}]
 metrics: {bandwidth: {json: disk.write, unit: MB/s, better: higher}}
-launch: {devices: cpu, command: ["true"]}
+launch: {devices: cpu, command: ["true"], log_file: result.json}
 """
 
 
