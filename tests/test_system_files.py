@@ -350,7 +350,7 @@ LAST = ("{extra_arguments}", "{data}")
         ('"{extra_arguments}"', '"-{extra_arguments}"', "28: $.launch.command[3]",
          "'-{extra_arguments}' has {extra_arguments} inside"),
         ('- "{data}"', "- {data}", "29: $.launch.command[4].data",
-         'found nothing; a text in braces stands in quotes, as in "{data}"'),
+         "unknown key 'data'; allowed: when, arguments; a text in braces stands in quotes, as in"),
         ('"{threads}"', '"{threds}"', "31: $.launch.environment.THREADS",
          "'{threds}' has the unknown placeholder {threds}; did you mean 'threads'?"),
         ('working_directory: "{data}"', 'working_directory: "{date}"',

@@ -108,7 +108,7 @@ def read_contents(file: Path, machine: Mapping[str, str], text: str | None = Non
         YamlError: The file has mistakes.
     """
     read = YamlFile(file, text)
-    said = read.read(BaselinesFile, may_be_empty=True)
+    said = read.read(BaselinesFile)
     if said.system != file.stem:
         read.error(("system",), f"found {said.system!r}; the file's name says {file.stem!r}")
     metrics = said.metrics or {}
@@ -120,7 +120,7 @@ def read_contents(file: Path, machine: Mapping[str, str], text: str | None = Non
         for variant, group in (read.value["entries"] or {}).items()
     }
     kind = dict[str, dict[str, dict[str, MetricValue]]]
-    values = read.read(kind, ("entries",), numbers, may_be_empty=True)
+    values = read.read(kind, ("entries",), numbers)
     baselines: Baselines = {}
     for variant, group in values.items():
         for topology, found in group.items():

@@ -58,7 +58,7 @@ def lay_over_bases(file: YamlFile, *extending: Path) -> None:
         file.error((EXTENDS,), mistake)
         file.check()
     below = YamlFile(base, private=PRIVATE)
-    below.read(dict[str, Any], may_be_empty=True)
+    below.read(dict[str, Any])
     lay_over_bases(below, *extending)
     launch, of_base = file.value.get("launch"), below.value.get("launch")
     if isinstance(launch, dict) and isinstance(of_base, dict):

@@ -189,8 +189,8 @@ class Rules:
         elif value and not set(self._private).intersection(path):
             found = repr(short(value))
         words = [word for choice in self.choices(rule) for word in choice.get("enum", ())]
-        near = nearest(value, words) if isinstance(value, str) else ""
-        yield path, f"found {found}; allowed: {self.allowed(rule)}{near}"
+        hint = nearest(value, words) if isinstance(value, str) else ""
+        yield path, f"found {found}; allowed: {self.allowed(rule)}{hint or _braces_hint(value)}"
 
     def _in_mapping(
         self, values: dict[str, Any], rule: Rule, path: KeyPath
@@ -204,7 +204,10 @@ class Rules:
             elif others:
                 yield place, f"{key!r} is not {self.allowed(names)}"
             elif others is False:
-                yield place, unknown_key(key, keys)
+                hint = _braces_hint(values)
+                yield place, unknown_key(key, keys) + hint
+                if hint:
+                    return
         for key in rule.get("required", ()):
             if key not in values:
                 yield path, f"the key {key!r} is missing"
@@ -245,6 +248,12 @@ def _fits(value: Any, rule: Rule) -> bool:
     except msgspec.ValidationError:
         return False
     return True
+
+
+def _braces_hint(value: Any) -> str:
+    if isinstance(value, dict) and [*value.values()] == [None]:
+        return f'; a text in braces stands in quotes, as in "{{{next(iter(value))}}}"'
+    return ""
 
 
 def short(text: str) -> str:

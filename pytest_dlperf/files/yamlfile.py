@@ -81,7 +81,6 @@ class YamlFile:
         self._private = frozenset(private)
         self._errors: dict[tuple[str, str], tuple[int, Diagnostic]] = {}
         self._places: dict[KeyPath, Place] = {}
-        self._in_braces: set[KeyPath] = set()
         node = _with_loader("compose", file, read_text(file) if text is None else text)
         if node is None:
             raise YamlError.at(file, "the file is empty")
@@ -119,8 +118,6 @@ class YamlFile:
             elif is_own:
                 message = f"duplicate key; the first is on line {self.place(place).key_line}"
                 self.error(place, message, _line(name))
-        if node.flow_style and [*values.values()] == [None]:
-            self._in_braces.add(path)
         return values
 
     def place(self, path: Iterable[str | int]) -> Place:
@@ -153,19 +150,12 @@ class YamlFile:
         self._places = {**base._places, **self._places}
         self._errors |= base._errors
 
-    def read(
-        self, kind: type[T], path: KeyPath = (), value: Any = None, *, may_be_empty: bool = False
-    ) -> T:
+    def read(self, kind: type[T], path: KeyPath = (), value: Any = None) -> T:
         """Convert the file, or what stands at a place in it, or a ``value`` taken from there."""
         if value is None:
             value = self.value
             for step in path:
                 value = value[step]
-        for place in () if may_be_empty else _nothing(value, path):
-            what = "write a value, or take the key away"
-            if place[:-1] in self._in_braces:
-                what = f'a text in braces stands in quotes, as in "{{{place[-1]}}}"'
-            self.error(place, f"found nothing; {what}")
         try:
             converted = msgspec.convert(value, kind, strict=False)
         except msgspec.ValidationError:
@@ -208,15 +198,6 @@ def _merged(own: Any, base: Any) -> Any:
         return own
     laid = {key: _merged(value, base.get(key)) for key, value in own.items()}
     return {k: v for k, v in {**base, **laid}.items() if v is not None or k not in base}
-
-
-def _nothing(value: Any, path: KeyPath) -> Iterator[KeyPath]:
-    """Yield the places behind which nothing is written."""
-    if value is None:
-        yield path
-    elif isinstance(value, dict | list):
-        for step, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _nothing(inner, (*path, step))
 
 
 def load_plain(file: Path) -> Any:
