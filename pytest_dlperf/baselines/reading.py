@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
@@ -11,6 +12,7 @@ from msgspec import Meta, Struct
 from pytest_dlperf.config.cluster import Cluster, Facts
 from pytest_dlperf.files.mistakes import nearest, unknown_key
 from pytest_dlperf.files.yamlfile import YamlFile
+from pytest_dlperf.model import statistics
 from pytest_dlperf.model.baseline import Baseline, BaselineKeys, Number, SharedKeys, Spread
 from pytest_dlperf.model.case import AXIS_VALUE_PATTERN, NAME_PATTERN, PRECISION_PATTERN
 from pytest_dlperf.model.keys import Part, Scalar, Text, TopologyText
@@ -156,7 +158,7 @@ def read_contents(file: Path, machine: Mapping[str, str], text: str | None = Non
 def _check(
     file: YamlFile, place: tuple[str | int, ...], keys: BaselineKeys, said: BaselinesFile
 ) -> None:
-    """Report a metric that is not declared, and times that do not exist."""
+    """Report a metric that is not declared, times that do not exist, and a number cut off."""
     name, metrics = str(place[-1]), said.metrics or {}
     if defined_as(name) not in metrics:
         file.error(
@@ -167,6 +169,12 @@ def _check(
     _check_shared(file, place, keys)
     for at, session in enumerate(keys.sessions or ()):
         _check_time(file, (*place, "sessions", at), session.at)
+    if keys.runs:
+        median = statistics.median([*keys.runs.values(), *keys.strays.values()])
+        # Files keep six digits, and published numbers two decimals.
+        if not math.isclose(keys.accepted, median, rel_tol=1e-4, abs_tol=0.01):
+            message = f"the number {keys.accepted!r} does not follow from its runs"
+            file.error((*place, "accepted"), f"{message}, whose median is {median:g}")
 
 
 def _check_shared(file: YamlFile, place: tuple[str | int, ...], keys: SharedKeys) -> None:
