@@ -367,9 +367,7 @@ def _nights(
     accepted_then = AcceptedChange(
         at=at_step, old=before, new=level, why="cuDNN 8.9 <fused> kernels"
     )
-    change = ChangePoint(
-        index=step, previous=step - 1, at=at_step, before=before, after=level, p_value=3.2e-9
-    )
+    change = ChangePoint(index=step, previous=step - 1, at=at_step, before=before, after=level)
     drift = Drift(
         since=at_step,
         days=nights - step,

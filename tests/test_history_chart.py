@@ -154,8 +154,8 @@ def test_dates_do_not_run_into_each_other(count):
 # --------------------------------------------------------------------------- sentences below it
 
 
-def change_point(at, p_value=0.001):
-    return ChangePoint(index=20, previous=19, at=at, before=100.0, after=80.0, p_value=p_value)
+def change_point(at):
+    return ChangePoint(index=20, previous=19, at=at, before=100.0, after=80.0)
 
 
 def test_change_points_are_listed():

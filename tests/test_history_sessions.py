@@ -10,7 +10,6 @@ from sessions import in_background
 from trainers import CASES, TinySystem
 
 from pytest_dlperf.history.store import History
-from pytest_dlperf.plugin.workers import WorkerInput
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
@@ -59,17 +58,6 @@ def test_a_session_is_kept_with_all_that_it_measured(suite, workers):
     assert rows_of(file, "SELECT count(*) FROM fingerprints")[0] >= (1,)
 
 
-@pytest.mark.ci
-def test_sessions_come_one_after_the_other(suite):
-    TinySystem(suite)
-    for _ in range(2):
-        suite.run(*SELECTED)
-    file = suite.path / PLACE
-    assert rows_of(file, "SELECT count(*) FROM sessions") == [(2,)]
-    query = "SELECT count(*) FROM measurements WHERE metric = 'throughput'"
-    assert rows_of(file, query) == [(6,)]
-
-
 def test_a_failed_run_is_kept_as_what_it_is(suite):
     tiny = TinySystem(suite)
     tiny.behave("0.01 die-at-5")
@@ -91,35 +79,9 @@ def test_logs_that_were_judged_are_told_from_launches(suite, command):
     shown.stdout.fnmatch_lines(["* last, 1 session *"])
 
 
-def test_nights_with_equal_numbers_are_told_apart_by_their_logs(suite, monkeypatch):
-    nights = Nights(suite, ["1n1g"])
-    nights.declare(MEMORY)
-    levels = [1520] * 25 + [1590] * 5
-    starts = [days_ago(number) for number in reversed(range(30))]
-    for started, level in zip(starts, levels, strict=True):
-        new = WorkerInput(session=f"night of {started}", started=started)
-        monkeypatch.setattr(WorkerInput, "of_new_session", lambda new=new: new)
-        arguments = nights.usual(started, runs=3, printed=f"max allocated: {level} MB\n")
-        _, results = suite.judge(*arguments, "--dlperf-create-baselines", cluster="local")
-    (case,) = results["cases"]
-    found = case["metrics"]["peak_memory"]
-    assert (found["verdict"], found["accepted"]) == ("regressed", 1520)
-    told = case["explanations"]["peak_memory"]
-    assert (told["since"]["at"], told["last_good"]["at"]) == (starts[25], starts[24])
-    assert told["days_at_level"] == 5
-
-
-@pytest.mark.parametrize("way", ["option", "environment", "ini"])
-def test_the_place_can_be_chosen(suite, monkeypatch, way):
+def test_the_place_can_be_chosen(suite):
     TinySystem(suite, topologies=["1n1g"])
-    option = []
-    if way == "option":
-        option = ["--dlperf-history", "kept/here.sqlite3"]
-    elif way == "environment":
-        monkeypatch.setenv("DLPERF_HISTORY", "kept/here.sqlite3")
-    else:
-        suite.pytester.makeini("[pytest]\ndlperf_history = kept/here.sqlite3\n")
-    suite.run(*SELECTED, *option)
+    suite.run(*SELECTED, "--dlperf-history", "kept/here.sqlite3")
     query = "SELECT counted FROM measurements WHERE metric = 'throughput'"
     assert rows_of(suite.path / "kept" / "here.sqlite3", query) == [(2,)]
     assert not (suite.path / PLACE).exists()
@@ -131,10 +93,9 @@ def test_none_keeps_nothing(suite):
     assert not list(suite.path.rglob("*.sqlite3"))
 
 
-@pytest.mark.parametrize("arguments", [["--collect-only"], ["--help"], ["-k", "nothing_of_that"]])
-def test_a_session_that_measures_nothing_makes_no_database(suite, arguments):
+def test_a_session_that_measures_nothing_makes_no_database(suite):
     TinySystem(suite)
-    suite.run(*arguments)
+    suite.run("-k", "nothing_of_that")
     assert not list(suite.path.rglob("*.sqlite3"))
 
 

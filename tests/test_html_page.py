@@ -143,7 +143,7 @@ def changed(case_id, on):
     """A history whose level changed on a day."""
     at = f"{on}T02:00:00+00:00"
     point = Point(started=at, began=0.0, median=100.0, lowest=99.0, highest=101.0, runs=5)
-    change = ChangePoint(index=0, previous=0, at=at, before=100.0, after=95.1, p_value=1e-9)
+    change = ChangePoint(index=0, previous=0, at=at, before=100.0, after=95.1)
     return CaseHistory(
         case_id=case_id,
         metric=THROUGHPUT,

@@ -159,8 +159,7 @@ class ChangePoint(Struct, frozen=True, kw_only=True):
 
     ``index`` counts all points of the case, and so does ``previous``, that of the last session of
     the old level: one between them may be of another machine. ``before`` and ``after`` are the
-    means of the levels on both sides, up to the adjacent change points; ``p_value`` is that of a
-    t-test between them.
+    means of the levels on both sides, up to the adjacent change points.
     """
 
     index: int
@@ -168,7 +167,6 @@ class ChangePoint(Struct, frozen=True, kw_only=True):
     at: str
     before: float
     after: float
-    p_value: float
 
     @property
     def difference_percent(self) -> float:

@@ -246,7 +246,6 @@ def change_points(days: Sequence[Day], *, drifting: int = 0) -> tuple[ChangePoin
             at=days[at].started,
             before=sums.mean(start, at),
             after=sums.mean(at, end),
-            p_value=sums.p_value(start, at, end, inflation),
         )
         for start, at, end in sums.around(places)
     )
