@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from nights import Nights
 from trainers import TinySystem
 
 # The tests that come with the package: a folder of system files needs none of its own
@@ -334,3 +335,24 @@ def test_what_runs_no_test_measures_and_writes_nothing(suite, option):
     assert result.ret == 0
     result.stdout.no_fnmatch_line("*nothing was measured*")
     assert not (suite.path / ".dlperf").exists()
+
+
+# pytest's own options
+
+
+@pytest.mark.in_process
+def test_pytest_s_own_options_work_as_ever(suite, monkeypatch):
+    nights = Nights(suite)
+    nights.accept({"1n1g": [400.0] * 3, "1n2g": [760.0] * 3})
+    slower = nights.usual("slower", of_1n1g=0.8)
+
+    def outcomes(*arguments):
+        found = suite.run(*slower, *arguments).parseoutcomes()
+        return found["failed"], found.get("passed", 0)
+
+    assert outcomes("--durations=3", "-p", "no:xdist") == (1, 2)
+    assert outcomes("--lf") == (1, 0)
+    assert outcomes("--ff", "-vv") == (1, 2)
+    assert outcomes("-x", "-p", "no:cacheprovider") == (1, 0)
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:benchmark -x")
+    assert outcomes("-q") == (1, 0)
