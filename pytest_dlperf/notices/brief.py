@@ -99,7 +99,6 @@ def _first(lines: Sequence[Text], counted: str) -> tuple[Text, ...]:
 
 
 def _quiet(session: SessionReport) -> Iterator[Text]:
-    """Yield a line for each thing that needs no action."""
     for entries in (session.shifts, session.expected, session.gains):
         for entry in entries[:CASES_NAMED]:
             yield join("; ", [entry.title, *entry.causes[:1]])
@@ -110,7 +109,6 @@ def _quiet(session: SessionReport) -> Iterator[Text]:
 
 
 def _markdown(session: SessionReport, blocks: Sequence[Block]) -> str:
-    """Write the same for GitHub and GitLab, below the sentence."""
     first, *others = blocks
     day, *advice = map(rendered, first.lines)
     parts = [f"**{day}: {rendered(session.sentence)}.**", *advice]

@@ -59,7 +59,6 @@ class Comments(Notifier):
         raise NotImplementedError
 
     def _headers(self, token: str) -> Mapping[str, str]:
-        """Return what proves who asks."""
         raise NotImplementedError
 
     def _address_of(self, base: str, comment: int) -> str:
@@ -69,7 +68,6 @@ class Comments(Notifier):
         return markdown
 
     def _listed(self, address: str) -> Iterator[Mapping[str, Any]]:
-        """Yield all of a list, the oldest first."""
         for page in range(1, _MAX_PAGES + 1):
             # Where it is not known, ``sort`` is not heard; then the oldest come first anyway.
             asked = urlencode({"per_page": _PAGE, "page": page, "sort": "asc"})
@@ -93,7 +91,6 @@ class Comments(Notifier):
             raise NoticeError(f"{host_of(address)} does not answer with JSON") from None
 
     def _variable(self, *names: str) -> str:
-        """Give the first of these variables that is set; the empty text if none is."""
         return next(filter(None, (self._environment.get(name, "").strip() for name in names)), "")
 
 

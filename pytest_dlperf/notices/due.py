@@ -53,7 +53,6 @@ def is_due(results: Results, when: NotifyOn, history_file: Path | None, *, is_ba
 
 
 def _failing(results: Results) -> set[tuple[str, str, str]]:
-    """Return case, metric and verdict of what fails, but for what was expected to."""
     found, strict = set(), results.strict
     for result in results.cases:
         bad = [one for one in result.judgements.values() if one.status.fails(strict=strict)]

@@ -98,7 +98,6 @@ def _row(case: Case, measurement: Measurement, speedup: float | None) -> _Row:
 
 
 def _section(rows: Sequence[_Row], results: Results) -> str:
-    """Write the table of a training, as the original has it for a framework, and its logs."""
     case, unit = rows[0].case, rows[0].measurement.samples(THROUGHPUT).metric.unit
     options = f", {', '.join(case.options)}" if case.options else ""
     work = str(case.work)

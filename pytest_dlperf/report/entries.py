@@ -177,7 +177,6 @@ class Entry(Struct, frozen=True, dict=True):
         return (*by_label.get("differs", ()), *by_label.get("commits", ()))
 
     def _also(self) -> Text:
-        """Name the other metrics that are not good."""
         told: dict[str, list[str]] = {}
         own = self.known.metric.name if self.known is not None else ""
         for result in self.cases:

@@ -93,7 +93,6 @@ def _measured(known: MetricResult) -> Text:
 
 
 def _reference(known: MetricResult) -> Text:
-    """Say what the number was held against, how far from it it lies, and what passes."""
     judgement = known.judgement
     decision = judgement.decision if judgement is not None else None
     if judgement is None or decision is None:
@@ -108,7 +107,6 @@ def _reference(known: MetricResult) -> Text:
 
 
 def _how_far(judgement: Judgement, held: float) -> Text:
-    """Say how far the measured number lies from another, and which way that is."""
     if judgement.measured is None or not held:
         return NOTHING
     percent = difference_percent(judgement.measured, held)
@@ -149,7 +147,6 @@ def _accepted(known: MetricResult, now: str) -> Iterator[Text]:
 
 
 def _basis(judgement: Judgement) -> Iterator[Fact]:
-    """Yield how the verdict came about, what else is worth knowing, and the way out."""
     decision = judgement.decision
     if decision is not None:
         yield Fact("compared", (phrase("{}", word(_compared(judgement, decision))),), Weight.FULL)
@@ -180,7 +177,6 @@ def _compared(judgement: Judgement, decision: Decision) -> str:
 
 
 def _sees(decision: Decision) -> str:
-    """Say the minimum detectable change."""
     visible, controlled = decision.min_detectable_percent, decision.controlled_percent
     if visible is None:
         return "what it sees cannot be said from so few runs"

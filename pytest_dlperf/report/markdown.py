@@ -111,7 +111,6 @@ def _head(session: SessionReport) -> str:
 
 
 def _in_short(entry: Entry) -> Text:
-    """Say what is bad in a line: how much, since when, why, and the cause or first suspect."""
     reason = (text for fact in entry.facts if fact.label == "reason" for text in fact.texts)
     return join("; ", [entry.title, *reason, *entry.causes[:1]])
 
@@ -146,7 +145,6 @@ def _blocks(session: SessionReport) -> Iterator[Block]:
 
 
 def _measured_facts(results: Results) -> Iterator[tuple[str, str]]:
-    """Yield machine and software of the cases, with all values of what differs among them."""
     values: dict[str, set[str]] = {}
     for result in results.cases:
         if result.measurement and (measured_on := result.measurement.fingerprint):
@@ -165,7 +163,6 @@ def _some(lines: Sequence[str]) -> str:
 
 
 def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[Block]:
-    """Make two blocks: what is wrong, and the runs with the places of their logs."""
     told = [
         phrase("{} {}", strong(fact.label), text)
         for fact in case_facts(result, results.started)
@@ -179,7 +176,6 @@ def _alarm(result: CaseResult, section: str, results: Results) -> Iterator[Block
 
 
 def _runs_and_logs(result: CaseResult) -> Iterator[str]:
-    """List runs and logs of all that the verdicts rest on, and what broken runs ended with."""
     if result.measurement is None:
         # Nothing was measured; a reason may be all that there is.
         for judgement in result.judgements.values():
@@ -217,7 +213,6 @@ def _tail(reason: str | None) -> Iterator[str]:
 
 
 def _matrix(results: Results) -> Iterator[Block]:
-    """Make one block for each training of which anything was measured, as they were selected."""
     for members in by_training(results.cases).values():
         if all(map(_has_nothing, members)):
             continue  # it stands below, by its reason
@@ -250,7 +245,6 @@ def _rows(result: CaseResult) -> Iterator[tuple[CaseResult, Row]]:
 
 
 def _metric_table(rows: Sequence[tuple[CaseResult, Row]]) -> str:
-    """Write rows metric by metric, each over all topologies."""
     columns = columns_of(row for _, row in rows)
     metrics = list(dict.fromkeys(row.metric for _, row in rows))
     cells = []
@@ -268,7 +262,6 @@ def _cell(text: str) -> str:
 
 
 def _family_table(family: Family) -> str:
-    """Show what was measured over the reference, a row for each name."""
     rows = [
         (
             " ".join((code(member.name), inline(member.series))).strip(),

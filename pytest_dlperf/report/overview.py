@@ -117,7 +117,6 @@ def _verb(status: Verdict, members: Sequence[CaseResult], now: str) -> Text:
 
 
 def _age(known: Sequence[MetricResult], now: str) -> Text:
-    """Say since when, or how many of them are new."""
     ages = [words.since_words(one.explanation, now) for one in known]
     if len(set(ages)) == 1 and ages[0]:
         return phrase(" {}", ages[0])  # a file may say a day that is none

@@ -105,7 +105,6 @@ def _of_results(module: str, function: str, *first: Path) -> Callable[[SessionRe
 
 
 def _keep(place: Path, session: SessionReport) -> Iterator[Note]:
-    """Add the session to the history, and tell what drifts. No verdict depends on it."""
     from pytest_dlperf.history.store import History
 
     with History.open(place) as history:

@@ -104,7 +104,6 @@ def verdict_status(
 
 
 def _number(result: CaseResult, metric: str, judgement: Judgement | None) -> str:
-    """Write what was measured and how far it lies from what it was held against, if anything."""
     if judgement is None:
         known = result.metrics().get(metric)
         median = known.median if known is not None else None
@@ -239,7 +238,6 @@ def _table(
     *,
     with_failures: bool,
 ) -> Iterator[Line]:
-    """Yield the rows of each case, and below them what is to know of it."""
     every, strict = verbosity > 0, session.results.strict
     rows_of = [case_rows(result, every=every) for result in cases]
     head, *rows, legend = _laid_out(cases, rows_of, width)
@@ -300,13 +298,11 @@ def _laid_out(
 
 
 def _has_failure(result: CaseResult, row: Row, *, strict: bool) -> bool:
-    """Tell whether a test of a row's metric has failed, and its message says what is wrong."""
     judgement = result.judgements.get(row.metric)
     return judgement is not None and judgement.status.fails(strict=strict)
 
 
 def _row_facts(result: CaseResult, rows: Sequence[Row], now: str, *, every: bool) -> Iterator[Fact]:
-    """Yield what stands below rows: what every form says, and what is to be noted."""
     known = result.metrics()
     metrics = [known[row.metric] for row in rows if row.metric in known]
     # The reason stands with the run that broke.
@@ -321,7 +317,6 @@ def _row_facts(result: CaseResult, rows: Sequence[Row], now: str, *, every: bool
 
 
 def _broken_runs(result: CaseResult) -> Iterator[str]:
-    """Yield what kept runs from a number, and what else there is to say of a run."""
     measurement = result.measurement
     if measurement is None or not any(run.reason for run in measurement.runs):
         return

@@ -79,7 +79,6 @@ def other_machine(known: OtherMachine) -> str:
 def _judged(
     results: Iterable[CaseResult], histories: Histories
 ) -> Iterator[tuple[str, str, CaseHistory]]:
-    """Yield case, metric and history of what a test judges."""
     for result in results:
         of_case = histories.get(result.case.id, {})
         for name, known in result.metrics().items():

@@ -148,7 +148,6 @@ def dated(at: str, now: str) -> str:
 
 
 def _day(at: str, now: str) -> date | None:
-    """Return a time's day where the session ran; ``None`` if a file says no time."""
     try:
         return day_of(at, now)
     except (ValueError, OverflowError):

@@ -133,7 +133,6 @@ def _ranges(points: Sequence[Point], xs: Sequence[int], up: Scale) -> Iterator[S
 def _levels(
     history: CaseHistory, points: Sequence[Point], xs: Sequence[int], along: Scale, up: Scale
 ) -> Iterator[Shape]:
-    """Draw the accepted number, a level as long as it held, and mark where one was accepted."""
     pieces, held = [], None
     for level, same in groupby(zip(xs, points, strict=True), key=lambda both: both[1].accepted):
         at = [x for x, _ in same]
@@ -152,7 +151,6 @@ def _levels(
 
 
 def _marks(points: Sequence[Point], xs: Sequence[int], ys: Sequence[int]) -> Iterator[Shape]:
-    """Mark the sessions that came out other than well."""
     by_status: dict[Verdict, list[tuple[int, int]]] = {}
     for x, y, point in zip(xs, ys, points, strict=True):
         verdict = verdict_of(point.verdict_word)
@@ -165,7 +163,6 @@ def _marks(points: Sequence[Point], xs: Sequence[int], ys: Sequence[int]) -> Ite
 
 
 def _dates(first: float, last: float, along: Scale) -> list[Tick]:
-    """Mark dates in even steps; that of the last session ends at its mark."""
     found: dict[str, Tick] = {}
     for step in range(_DATES):
         time = first + (last - first) * step / (_DATES - 1)

@@ -89,7 +89,6 @@ def _head_facts(
 
 
 def _first_open(cases: Sequence[CaseView]) -> CaseView | None:
-    """Choose the case that is open at first: the worst loss, else what is bad and has a number."""
     bad = [case for case in cases if case.badge.is_bad and case.shown is not None]
     lost = [case for case in bad if case.result.status is Verdict.REGRESSED]
     return next(iter([*lost, *bad]), None)

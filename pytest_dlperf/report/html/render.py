@@ -60,7 +60,6 @@ def _environment() -> jinja2.Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return what stands in the page for a value."""
     if isinstance(value, Markup):
         return value
     if isinstance(value, Text):
@@ -73,7 +72,6 @@ def _shown(value: Any) -> Any:
 
 
 def _visible(text: str) -> str:
-    r"""Return a text in which what cannot be shown stands as its code (``\x1b``)."""
     return text if text.isprintable() else _UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
@@ -100,6 +98,5 @@ def _own_file(name: str) -> Markup:
 
 @cache
 def _content_hash(name: str) -> str:
-    """Return the digest by which a browser knows a style or script of ours."""
     digest = hashlib.sha256(str(_own_file(name)).encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
