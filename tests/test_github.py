@@ -92,7 +92,7 @@ def test_the_page_stands_in_the_summary_by_itself(suite, summary):
 
     before, page = summary.read_text(encoding="utf-8").split("\n\n", maxsplit=1)
     assert before == "# of an earlier step, without a line end"
-    assert re.search(r"### regressed -9\.\d %: `tiny-mlp-fp32-b4-1n2g`", page)
+    assert re.search(r"### regressed -\d+\.\d %: `tiny-mlp-fp32-b4-1n2g`", page)
     assert page == (suite.path / "page.md").read_text(encoding="utf-8")
 
 

@@ -223,7 +223,7 @@ def test_the_short_summary_tells_the_verdict(nights, workers, monkeypatch):
     result = nights.suite.run(*nights.usual("now", of_1n2g=0.9), "--tb=no", *workers)
     result.stdout.fnmatch_lines_random(
         [
-            f"FAILED *::test_throughput[[]{TWO}] - regressed -9.9 %: throughput",
+            f"FAILED *::test_throughput[[]{TWO}] - regressed -* %: throughput",
             f"FAILED *::test_speedup[[]{TWO}] - regressed -* %: speedup",
         ]
     )
@@ -234,6 +234,6 @@ def test_a_failure_is_told_once_in_every_style(nights, style):
     night = nights.usual("now", of_1n2g=0.9)
     night[1] = "tiny and throughput"
     text = nights.suite.run(*night, f"--tb={style}").stdout.str()
-    assert len(re.findall(r"^regressed -9\.9 %: throughput$", text, re.MULTILINE)) == 1
+    assert len(re.findall(r"^regressed -\d+\.\d %: throughput$", text, re.MULTILINE)) == 1
     assert "  reference  " in text
     assert "Traceback" not in text
