@@ -135,18 +135,6 @@ def test_a_run_is_complete_with_the_last_step_that_counts(watched):
     assert run.measured().status is RunStatus.OK
 
 
-@pytest.mark.parametrize("estimator", Estimator)
-def test_a_trainer_that_never_ends_is_complete_in_both_estimators(watched, estimator):
-    run = watched("1n8g", "pytorch_imagenet", estimator=estimator)
-    # By step number 17 steps of 8 ranks; by lines 11 above the sixth step of each.
-    needed = 17 * 8 if estimator is Estimator.STEADY else 6 * 8 + 11
-    for line in range(needed):
-        assert run.look() is None
-        run.write(make.pytorch_record(0, line // 8, 5005, 0.25) + "\n")
-    assert run.look() is Stop.COMPLETE
-    assert run.watch.finish().metrics["throughput"] == run.case.global_batch / 0.25
-
-
 def test_a_run_to_its_end_is_watched_until_it_is_complete_only(watched):
     run = watched(end_early=False)
     run.step(*range(1, 12))
@@ -346,13 +334,6 @@ def test_a_full_disk_ends_a_run(watched, tmp_path):
         f"the disk is full: 1048575 bytes are free in {tmp_path}, where the logs of the run lie; "
         "needed are 1048576 at least"
     )
-
-
-def test_the_disk_is_looked_at_once_a_second_and_once_for_a_folder(watched):
-    run = watched("4n1g")
-    for _ in range(20):
-        assert run.look(0.25) is None
-    assert run.disk_checks == 5
 
 
 def test_a_disk_that_cannot_be_looked_at_is_not_full(watched, monkeypatch):

@@ -82,11 +82,6 @@ def test_what_is_printed_on_the_way_is_no_report(reported):
     assert (client.state, client.exit_code) == (NodeState.READY, None)
 
 
-def test_a_report_out_of_turn_moves_nothing(reported):
-    client = reported({"ready": "3.6"}, {"started": 7}, {"ready": "3.6"}, {"busy": "somebody"})
-    assert client.state is NodeState.BUSY
-
-
 def test_only_what_was_prepared_and_not_cleaned_up_needs_a_sweep(
     reported,
 ):
