@@ -12,7 +12,7 @@ from clusters.processes import LONG_S
 from pythons import old_python
 
 from pytest_dlperf import trainers
-from pytest_dlperf.launch.step_lines import step_files
+from pytest_dlperf.launch.plan import step_files
 from pytest_dlperf.trainers import StepLog
 
 STEPS = Path(str(trainers.__file__)).parent / "steps.py"

@@ -19,10 +19,9 @@ from pytest_dlperf.formats.log_format import LogFormat
 from pytest_dlperf.formats.shipped import BUILTIN_FORMATS
 from pytest_dlperf.launch.hosts import Host, Node
 from pytest_dlperf.launch.launchers import ADDRESS, LocalLauncher
-from pytest_dlperf.launch.plan import NodeCommand
+from pytest_dlperf.launch.plan import TRAINER, NodeCommand, step_files
 from pytest_dlperf.launch.record import RunOrder, Stop, Stopped
 from pytest_dlperf.launch.run import run_on_hosts
-from pytest_dlperf.launch.step_lines import TRAINER, step_files
 from pytest_dlperf.logs.arrivals import arrivals_of
 from pytest_dlperf.logs.reading import LogReading, LogState
 from pytest_dlperf.model.case import Case

@@ -378,10 +378,12 @@ def _named(hosts: Sequence[Host], names: Sequence[str], case: Case) -> tuple[Hos
     by_name = {host.name: host for host in hosts}
     wanted = list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in by_name]
-    if unknown or not wanted:
+    if not wanted:
+        raise CannotMeasureError(f"{case.id} is to run on the same hosts again, and none are known")
+    if unknown:
         raise CannotMeasureError(
-            f"{case.id} is to run on {', '.join(wanted) or 'hosts'} again, and this session has no "
-            f"{', '.join(unknown) or 'name of any'}; it has {', '.join(by_name)}"
+            f"{case.id} is to run on {', '.join(wanted)} again, and this session has no host "
+            f"{', '.join(unknown)}; it has {', '.join(by_name)}"
         )
     return tuple(by_name[name] for name in wanted)
 

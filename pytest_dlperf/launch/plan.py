@@ -14,22 +14,27 @@ from typing import Final
 
 from msgspec import Struct
 
+import pytest_dlperf
 from pytest_dlperf.config.launch import Launch
-from pytest_dlperf.config.launch_keys import Devices, StartOn
+from pytest_dlperf.config.launch_keys import Devices, StartOn, Steps
 from pytest_dlperf.config.settings import LaunchVariables
 from pytest_dlperf.config.template import EXTRA_ARGUMENTS, case_fields, fill
 from pytest_dlperf.launch.hosts import Host, Node
-from pytest_dlperf.launch.step_lines import SERVING, TRAINER, steps_folder
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Window
 from pytest_dlperf.node.accelerators import confined
 
+TRAINER: Final = "DLPERF_STEPS"
+"""The environment variable that says which trainer's steps are printed (``launch.steps``)."""
 SCRATCH: Final = "/tmp"  # noqa: S108 - a run makes a folder of its own there
 """Runs have their folders there on each node, unless the cluster says where."""
 PORTS: Final = range(20_000, 28_000)
 """The ports of a run begin there: below what systems give out, and what torchrun takes itself."""
 EXAMPLE_PORT: Final = 29500
 """Stands in a plan that is only shown for the port that a run would be given."""
+_SERVING: Final = "serving.py"
+_LOOK_BYTES: Final = 1 << 26
+_PACKAGE: Final = Path(str(pytest_dlperf.__file__)).parent
 _RUN_DIGITS: Final = 12
 """So many of a run's number tell its folder: a socket in there may have a path of 107 bytes."""
 
@@ -140,7 +145,7 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
     }
     # What node 0 starts elsewhere has its environment, and a folder under another name.
     steps = {} if spec.steps is None else {TRAINER: spec.steps.value}
-    python_path = tuple(steps_folder(node.folder) for node in nodes) if steps else ()
+    python_path = tuple(f"{node.folder}/steps" for node in nodes) if steps else ()
     started = nodes[:1] if spec.start_on is StartOn.HEAD else nodes
     return tuple(
         NodeCommand(
@@ -217,7 +222,7 @@ def _serving(spec: Launch, node: Node, values: Mapping[str, object]) -> tuple[st
         "address": server.ready_address and fill(server.ready_address, values),
         "limit_s": server.ready_limit_s,
     }
-    program = f"{steps_folder(node.folder)}/{SERVING}"
+    program = f"{node.folder}/steps/{_SERVING}"
     return (str(values["python"]), "-u", program, json.dumps(order))
 
 
@@ -232,3 +237,43 @@ def _arguments(
             found += extra
             extra = ()
     return (*found, *extra)
+
+
+def step_files() -> dict[str, str]:
+    """Give the files that Python has to find on a node, by name: they need nothing else of ours."""
+    trainers = _PACKAGE / "trainers"
+    files = {"sitecustomize.py": "sitecustomize.py", "dlperf_steps.py": "steps.py"}
+    return {name: (trainers / own).read_text(encoding="ascii") for name, own in files.items()}
+
+
+def serving_file() -> dict[str, str]:
+    """Give the program that runs a server beside a command, by its name."""
+    return {_SERVING: (_PACKAGE / "node" / _SERVING).read_text(encoding="ascii")}
+
+
+def why_no_steps(steps: Steps, logs: Sequence[Path]) -> str:
+    """Say how far it came where a run shows no step, by what was printed on the way."""
+    begin = f"dlperf steps of {steps.value}".encode()
+    found = [line for log in logs for line in _lines_with(log, begin, b"dlperf step rank=")]
+    if any(begin not in line for line in found):
+        return "launch.steps: they were printed, and are read with 'log: {format: dlperf}'"
+    for line in found:
+        said = line[line.index(begin) :].decode(errors="replace")
+        if "cannot" in said:
+            return f"launch.steps: {said}"
+        return f"launch.steps: {said}, which did not train until its first step was done"
+    return (
+        f"launch.steps: no Python of the run has imported {steps.value}'s trainer with the folder "
+        "that is in front of PYTHONPATH. Is it that trainer? Does 'python -I', '-E' or '-S', a "
+        "container without the node's /tmp, or a program that sets PYTHONPATH keep it away? "
+        "Otherwise add the callback to the script"
+    )
+
+
+def _lines_with(log: Path, *texts: bytes) -> list[bytes]:
+    try:
+        with log.open("rb") as file:
+            lines = file.read(_LOOK_BYTES).splitlines()
+            return [line for line in lines if any(text in line for text in texts)]
+    except OSError:
+        return []

@@ -20,9 +20,8 @@ from pytest_dlperf.files.masking import Digests
 from pytest_dlperf.launch.containers import PYTHON
 from pytest_dlperf.launch.fleet import Fleet
 from pytest_dlperf.launch.hosts import Node
-from pytest_dlperf.launch.plan import SCRATCH, NodeCommand
+from pytest_dlperf.launch.plan import SCRATCH, NodeCommand, serving_file, step_files, why_no_steps
 from pytest_dlperf.launch.record import RunOrder, Stop
-from pytest_dlperf.launch.step_lines import serving_file, step_files, why_no_steps
 from pytest_dlperf.launch.watch import Progress, RunWatch, full_disk
 from pytest_dlperf.logs.tree import COMPANIONS, CONTROL_ARM
 from pytest_dlperf.measure.case_launch import MARGIN_S, CaseLaunch, LaunchChange
