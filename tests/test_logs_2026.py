@@ -44,13 +44,6 @@ HF_SECONDS = 2.751 - 0.8792
             "precision: fp32, batch_per_device: 16, topologies: [1n1g]",
             10 * 16 / (2.2126391 - 0.7979958),
         ),
-        # Step 5 ended at 14.609, step 15 at 14.956.
-        (
-            "deepspeed_1n2g",
-            r"format: {record: '^\[(?P<timestamp>[0-9-]+ [0-9:,]+)\] .* step=(?P<step>\d+), sk'}",
-            "precision: bf16, batch_per_device: 8, topologies: [1n2g]",
-            10 * 16 / 0.347,
-        ),
         # Its dicts say no step, and the speed in them is a mean since the start.
         (
             "hf_trainer_1n2g_tokens",

@@ -249,7 +249,7 @@ def test_a_family_is_accepted_by_name_and_has_one_test(table, tmp_path):
     result = judge_table(table, night, "--dlperf-json=r.json", "--dlperf-markdown=r.md")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
-        ["*note*4 of 20 of busbw fail: 16 MiB/out (regressed -20.* %), 16 MiB/in*1 MiB/out*"]
+        ["*note*4 of 20 of busbw fail: 16777216/out (regressed -20.* %), 16777216/in*1048576/out*"]
     )
     [case] = json.loads((table.path / "r.json").read_text())["cases"]
     verdicts = {name: one["verdict"] for name, one in case["metrics"].items()}
@@ -263,10 +263,10 @@ def test_a_family_is_accepted_by_name_and_has_one_test(table, tmp_path):
 @pytest.mark.parametrize(
     ("factors", "extra", "told"),
     [
-        ({SIZES[3]: 0.0}, "", "2 of 20 of busbw fail: 8 MiB/out (invalid), 8 MiB/in (invalid)"),
+        ({SIZES[3]: 0.0}, "", "2 of 20 of busbw fail: 8388608/out (invalid), 8388608/in (invalid)"),
         ({}, "         512  128 float sum 1.0 0 1.0 0", "512/out (no_baseline), 512/in (no_base"),
         ({}, f"{SIZES[0]} 128 float sum 9 0 9 0", "1048576/out is there twice; give the family a"),
-        ({SIZES[1]: float("nan")}, "", "2 of 20 of busbw fail: 2 MiB/out (invalid)"),
+        ({SIZES[1]: float("nan")}, "", "2 of 20 of busbw fail: 2097152/out (invalid)"),
     ],
 )
 def test_a_name_that_is_gone_new_twice_or_no_number_is_red_by_name(
