@@ -141,14 +141,3 @@ def test_a_report_that_cannot_be_written_is_misuse(folder, capsys):
     (folder / "file").touch()
     assert compare(folder, at(1.0), at(1.0), "--markdown", "file/report") == 2
     assert message(capsys).startswith("--markdown: file/report: ")
-
-
-@pytest.mark.parametrize("name", ["b.json", "./sub/../a.json", "link.json"])
-def test_a_report_never_takes_the_place_of_what_is_compared(folder, capsys, name):
-    (folder / "sub").mkdir()
-    (folder / "link.json").symlink_to("b.json")
-    assert compare(folder, at(1.0), at(1.0), "--markdown", name) == 2
-    letter = "A" if "a.json" in name else "B"
-    assert message(capsys).startswith(f"--markdown: {name} is {letter}, ")
-    for file in ("a.json", "b.json"):
-        assert "schema" in json.loads((folder / file).read_text(encoding="utf-8"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,21 +20,15 @@ from pytest_dlperf.results.file import read_results
 
 _SHOWN: Final = 5
 """Cases of one kind that the terminal names; the Markdown names all."""
-_WORDS: Final = {
-    "worse": Conclusion.WORSE,
-    "better": Conclusion.BETTER,
-    "different": Conclusion.DIFFERENT,
-    "too-few": Conclusion.TOO_FEW,
-    "broken": Conclusion.BROKEN,
+_WORDS: Final[Mapping[str, tuple[Conclusion, Sequence[str]]]] = {
+    "worse": (Conclusion.WORSE, ("red",)),
+    "better": (Conclusion.BETTER, ("green",)),
+    "different": (Conclusion.DIFFERENT, ("yellow",)),
+    "too-few": (Conclusion.TOO_FEW, ("yellow",)),
+    "broken": (Conclusion.BROKEN, ("bold", "red")),
 }
-"""What ``--fail-on`` takes."""
-_MARKUP: Final[Mapping[str, Sequence[str]]] = {
-    Conclusion.BETTER: ("green",),
-    Conclusion.WORSE: ("red",),
-    Conclusion.DIFFERENT: ("yellow",),
-    Conclusion.BROKEN: ("bold", "red"),
-    Conclusion.TOO_FEW: ("yellow",),
-}
+"""What ``--fail-on`` takes, and how the terminal shows it."""
+_MARKUP: Final[Mapping[str, Sequence[str]]] = dict(_WORDS.values())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,12 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare the two files, print the comparison and write the reports."""
     files = Path(options.first), Path(options.second)
-    for name, file in zip("AB", files, strict=True):
-        if options.markdown and os.path.realpath(file) == os.path.realpath(options.markdown):
-            place = printable(options.markdown)
-            raise UsageError(
-                f"--markdown: {place} is {name}, and would overwrite it; name another file"
-            )
     if options.tolerance is not None and options.fail_on is None:
         raise UsageError("--tolerance: it is that of --fail-on, which is not given")
     comparison = compare_results(*map(read_results, files))
@@ -94,7 +81,7 @@ def _conclusions(text: str) -> frozenset[Conclusion]:
     for word in words:
         if word not in _WORDS:
             raise argparse.ArgumentTypeError(f"{word!r} is not one of: {', '.join(_WORDS)}")
-    return frozenset(_WORDS[word] for word in words)
+    return frozenset(_WORDS[word][0] for word in words)
 
 
 def _percent(text: str) -> float:
