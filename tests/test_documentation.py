@@ -135,8 +135,8 @@ def test_the_example_of_a_cluster_sets_what_the_example_of_a_system_needs(tmp_pa
     assert not list(check_settings({"pytorch-resnet50": spec}, cluster.settings))
     assert resolve(spec, "pytorch-resnet50", [cluster.settings]) == LaunchVariables(
         values={"checkout": "/home/me/examples/imagenet", "shards": "8"},
-        extra_arguments=("--seed", "1"),
-        environment={"NCCL_SOCKET_IFNAME": "ib0"},
+        extra_args=("--seed", "1"),
+        env={"NCCL_SOCKET_IFNAME": "ib0"},
         python="/opt/conda/bin/python",
     )
 

@@ -300,8 +300,8 @@ def test_what_the_user_sets_is_in_the_plan():
     )
     variables = LaunchVariables(
         values={"data": "/data"},
-        extra_arguments=("--x", "{nodes}"),
-        environment={"B": "2", "C": "{model}"},
+        extra_args=("--x", "{nodes}"),
+        env={"B": "2", "C": "{model}"},
         python="/opt/python",
     )
     node = planned(entry, variables=variables)[0]
@@ -311,7 +311,7 @@ def test_what_the_user_sets_is_in_the_plan():
 
 
 def test_extra_arguments_go_where_the_command_says():
-    variables = LaunchVariables(extra_arguments=("-a", "b c"))
+    variables = LaunchVariables(extra_args=("-a", "b c"))
     entry = spec("--x", "{extra_arguments}", "DATA")
     assert planned(entry, variables=variables)[0].arguments == (
         "trainer", "--x", "-a", "b c", "DATA",
@@ -362,7 +362,7 @@ def test_values_and_hosts_stay_in_their_arguments_whatever_is_in_them(value, hos
         values={"n": (Choice(value="<{v}>"),)},
         working_directory="/{v}",
     )
-    variables = LaunchVariables(values={"v": value}, extra_arguments=tuple(extra))
+    variables = LaunchVariables(values={"v": value}, extra_args=tuple(extra))
     nodes = made_nodes(host, "10.0.0.2")
     node = planned(entry, variables=variables, nodes=nodes)[0]
     own = (value, f"--v={value}{value}", f"--n=<{value}>", host, "last")

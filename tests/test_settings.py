@@ -123,8 +123,8 @@ def test_a_value_is_taken_as_it_is(value):
         )
     )
     assert variables.values["checkout"] == f"/{value}"
-    assert variables.environment == {"A": value}
-    assert variables.extra_arguments == (value, "x")
+    assert variables.env == {"A": value}
+    assert variables.extra_args == (value, "x")
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_the_environment_is_put_together_name_by_name_and_arguments_as_a_whole()
         said(f"{SYSTEM}.env.A=2", "*.env.B=3", f"{SYSTEM}.extra_args=--b", "*.pause_s=20"),
         said("*.python=/old", "*.pause_s=1"),
     )
-    assert variables.environment == {"A": "1", "B": "3"}
-    assert variables.extra_arguments == ("--a",)
+    assert variables.env == {"A": "1", "B": "3"}
+    assert variables.extra_args == ("--a",)
     assert (variables.pause_s, variables.python) == (20.0, "/old")
 
 

@@ -26,20 +26,14 @@ _MAX_FILE_SIZE: Final = 4096
 _ADDRESS: Final = r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?([/?#][!-~]*)?"
 """An HTTP address without a user name."""
 _OF_APPRISE: Final = r"[a-z][a-z0-9+.-]*://\S+"
+_ADDRESSES: Final = (
+    rf"{_OF_APPRISE}(\s+{_OF_APPRISE})*",
+    "holds no addresses of Apprise with blanks between, as in tgram://T/C",
+)
 _KINDS: Final[Mapping[str, tuple[str, str]]] = {
-    **dict.fromkeys(
-        APPRISE,
-        (
-            rf"{_OF_APPRISE}(\s+{_OF_APPRISE})*",
-            "holds no addresses of Apprise with blanks between, as in tgram://T/C",
-        ),
-    ),
-    **dict.fromkeys(
-        ("json", *PINGS), (_ADDRESS, "holds no address that begins with https:// or http://")
-    ),
-    **dict.fromkeys(
-        COMMENTS, (r"[A-Za-z0-9_.-]{0,60}", "is no name of letters, digits, '.', '_' and '-'")
-    ),
+    **dict.fromkeys(APPRISE, _ADDRESSES),
+    **dict.fromkeys(("json", *PINGS), (_ADDRESS, "holds no address with https:// or http://")),
+    **dict.fromkeys(COMMENTS, ("[A-Za-z0-9_.-]{0,60}", "is no name of letters, digits, . _ and -")),
 }
 """What a receiver of each kind is found by, and what is wrong with another."""
 

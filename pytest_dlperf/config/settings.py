@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
@@ -212,8 +212,8 @@ class LaunchVariables(Struct, frozen=True, kw_only=True):
     """What is set for the launches of one system, by the user or by default."""
 
     values: Mapping[str, str] = {}
-    extra_arguments: tuple[str, ...] = ()
-    environment: Mapping[str, str] = {}
+    extra_args: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
     python: str | None = None
     working_directory: str | None = None
     """Of a system that names none."""
@@ -272,19 +272,17 @@ def resolve(
     """
     holding = strongest(system_id, (*sources, own_settings(launch)))
     values = {name: it.default for name, it in launch.variables.items() if it.default is not None}
-    common: dict[str, str | tuple[str, ...]] = {}
-    around: dict[str, str | tuple[str, ...]] = {}
-    environment: dict[str, str] = {}
     engine: dict[str, tuple[str, ...]] = {}
+    said: dict[str, Any] = {"values": values, "engine": engine}
     for (name, key), setting in sorted(holding.items()):
         if setting.engine_option:
             engine[setting.engine_option] = setting.texts
         elif name in launch.variables:
             values[name] = setting.text
-        elif name == "env":
-            environment[key] = setting.text
+        elif key:
+            said.setdefault(name, {})[key] = setting.value
         else:
-            (around if key else common)[key or name] = setting.value
+            said[name] = setting.value
     needed = launch.variables if case is None else launch.variables_of(case)
     if missing := [name for name in needed if name not in values]:
         raise CannotMeasureError(
@@ -297,22 +295,16 @@ def resolve(
             )
             + f"; or under vars, {system_id} in the cluster's cluster.yaml"
         )
-    said = convert({**common, "container": around}, Vars, strict=False)
-    has_container = bool(around) and said.container.runtime is not Runtime.NONE
-    if has_container and not said.container.image:
-        key = next(iter(around))
+    variables = convert(said, LaunchVariables, strict=False)
+    container = variables.container
+    if container is not None and container.runtime is Runtime.NONE:
+        container = None
+    elif container is not None and not container.image:
+        key = next(iter(said["container"]))
         problem = f"{system_id}: container.{key} is set, and no container.image: name the image"
         raise UsageError(str(holding["container", key].error(problem)))
-    return LaunchVariables(
-        values=values,
-        extra_arguments=tuple(said.extra_args),
-        environment=environment,
-        python=said.python,
-        working_directory=None if launch.working_directory else said.working_directory,
-        pause_s=said.pause_s,
-        engine=engine,
-        container=said.container if has_container else None,
-    )
+    folder = None if launch.working_directory else variables.working_directory
+    return replace(variables, container=container, working_directory=folder)
 
 
 # --------------------------------------------------------------------------- publishing

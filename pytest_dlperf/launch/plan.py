@@ -154,13 +154,13 @@ def plan_run(  # noqa: PLR0913 - a run has this many sides; all are given by nam
             address=node.address,
             arguments=(
                 *_serving(spec, node, values),
-                *_arguments(spec, case, values, variables.extra_arguments),
+                *_arguments(spec, case, values, variables.extra_args),
             ),
             environment={
                 **steps,
                 **_confinement(spec, node),
                 **{name: fill(text, values) for name, text in spec.environment_of(case).items()},
-                **variables.environment,
+                **variables.env,
             },
             python_path=python_path
             if spec.start_on is StartOn.HEAD
