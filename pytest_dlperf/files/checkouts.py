@@ -79,10 +79,10 @@ def repository_at(
         return None
     host = match["host"] or match["ssh"]
     base, commits = f"https://{host}", _PUBLIC_FORGES.get(host)
-    for forge in filter(None, (engine.forge for engine in ENGINES)):
-        server = _SERVER.fullmatch(environment.get(forge.server, ""))
+    for engine in ENGINES:
+        server = _SERVER.fullmatch(environment.get(engine.server, ""))
         if server is not None and server["host"] == host:
-            base, commits = server[0].rstrip("/"), forge.commits
+            base, commits = server[0].rstrip("/"), engine.commits
     if commits is None:
         return None
     return Repository(address=f"{base}/{match['path'].strip('/')}", commits=commits)

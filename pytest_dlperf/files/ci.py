@@ -15,23 +15,6 @@ from pytest_dlperf.files.masking import in_message
 _VARIABLE: Final = re.compile(r"\{(\w+)\}")
 
 
-class Forge(Struct, frozen=True, kw_only=True):
-    """What holds the repository of a job, by names of variables; of several the first that is set.
-
-    ``commits`` is the path of the commits' pages below a repository's own.
-    """
-
-    server: str
-    commits: str
-    api: str
-    repositories: tuple[str, ...]
-    pull_request: str
-    """Holds its number, or a Git reference with it."""
-    tokens: tuple[str, ...]
-    event: str = ""
-    """Names a JSON file that describes what started the job."""
-
-
 class Engine(Struct, frozen=True, kw_only=True):
     """A CI engine, by names of variables that it sets for a job."""
 
@@ -47,31 +30,16 @@ class Engine(Struct, frozen=True, kw_only=True):
     """
     run_page: str = ""
     """The address of the run, with ``{VARIABLES}``."""
-    forge: Forge | None = None
+    server: str = ""
+    """The address of the forge that has the job's repository."""
+    commits: str = ""
+    """Path of the commits' pages below a repository's own; no variable."""
     step_summary: str = ""
     """A file that the engine shows as the summary of the step."""
     annotates: bool = False
     """Whether it shows GitHub's workflow commands as annotations."""
 
 
-GITHUB: Final = Forge(
-    server="GITHUB_SERVER_URL",
-    commits="commit",
-    api="GITHUB_API_URL",
-    repositories=("GITHUB_REPOSITORY",),
-    pull_request="GITHUB_REF",
-    tokens=("GITHUB_TOKEN", "GH_TOKEN"),
-    event="GITHUB_EVENT_PATH",
-)
-GITLAB: Final = Forge(
-    server="CI_SERVER_URL",
-    commits="-/commit",
-    api="CI_API_V4_URL",
-    # The pipeline of a fork has an id of its own.
-    repositories=("CI_MERGE_REQUEST_PROJECT_ID", "CI_PROJECT_ID"),
-    pull_request="CI_MERGE_REQUEST_IID",
-    tokens=("GITLAB_TOKEN",),
-)
 _GITHUB_ACTIONS: Final = Engine(
     name="GitHub Actions",
     mark="GITHUB_ACTIONS",
@@ -79,7 +47,8 @@ _GITHUB_ACTIONS: Final = Engine(
     # A person runs it again.
     scheduled={"GITHUB_EVENT_NAME": "schedule", "GITHUB_RUN_ATTEMPT": "1?"},
     run_page="{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}/actions/runs/{GITHUB_RUN_ID}",
-    forge=GITHUB,
+    server="GITHUB_SERVER_URL",
+    commits="commit",
     step_summary="GITHUB_STEP_SUMMARY",
     annotates=True,
 )
@@ -99,7 +68,8 @@ ENGINES: Final = (
         # A person starts a manual job, also in a scheduled pipeline.
         scheduled={"CI_PIPELINE_SOURCE": "schedule", "CI_JOB_MANUAL": "(?!true$).*"},
         run_page="{CI_JOB_URL}",
-        forge=GITLAB,
+        server="CI_SERVER_URL",
+        commits="-/commit",
     ),
     # Before GitHub's, whose variables these runners set too.
     replace(_GITEA_ACTIONS, name="Forgejo Actions", mark="FORGEJO_ACTIONS"),

@@ -14,7 +14,6 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from pytest_dlperf.config.notices import is_address
-from pytest_dlperf.files.ci import GITHUB, GITLAB, Forge
 from pytest_dlperf.notices.notice import Notice, NoticeError, Notifier
 from pytest_dlperf.notices.posting import call, clipped, host_of
 
@@ -29,7 +28,7 @@ _QUICK_ACTION: Final = re.compile(r"^(\s*)(?=/[A-Za-z])", re.MULTILINE)
 class Comments(Notifier):
     """Keeps one comment up to date, also when it turns green."""
 
-    forge: Forge
+    tokens: tuple[str, ...]
     kind: str
     update_method: str
 
@@ -81,9 +80,9 @@ class Comments(Notifier):
     def _asked(self, method: str, address: str, payload: Any = None) -> Any:
         if not is_address(address):
             raise NoticeError("the CI names no address of its interface")
-        token = self._variable(*self.forge.tokens)
+        token = self._variable(*self.tokens)
         if not token:
-            raise NoticeError(f"{self.forge.tokens[0]} is not set")
+            raise NoticeError(f"{self.tokens[0]} is not set")
         answer = call(method, address, payload, headers=self._headers(token))
         try:
             return json.loads(answer) if answer else None
@@ -97,20 +96,20 @@ class Comments(Notifier):
 class GitHubComments(Comments):
     """Comments of GitHub, and of Gitea and Forgejo, which have its variables and its interface."""
 
-    forge = GITHUB
+    tokens = "GITHUB_TOKEN", "GH_TOKEN"
     kind = "github"
     update_method = "PATCH"
 
     def _base(self) -> str | None:
-        number = self._number() if self._variable(*GITHUB.repositories) else None
+        number = self._number() if self._variable("GITHUB_REPOSITORY") else None
         return None if number is None else f"{self._repository()}/issues/{number}/comments"
 
     def _repository(self) -> str:
-        api = self._variable(GITHUB.api) or "https://api.github.com"
-        return f"{api}/repos/{self._variable(*GITHUB.repositories)}"
+        api = self._variable("GITHUB_API_URL") or "https://api.github.com"
+        return f"{api}/repos/{self._variable('GITHUB_REPOSITORY')}"
 
     def _number(self) -> int | None:
-        found = _PULL_REQUEST.fullmatch(self._variable(GITHUB.pull_request))
+        found = _PULL_REQUEST.fullmatch(self._variable("GITHUB_REF"))
         if found is not None:
             return int(found[1])
         event = self._event()
@@ -128,13 +127,13 @@ class GitHubComments(Comments):
         return [pull for pull in open_ones if (pull.get("head") or {}).get("sha") == sha]
 
     def _event(self) -> dict[str, Any]:
-        file = self._variable(GITHUB.event)
+        file = self._variable("GITHUB_EVENT_PATH")
         if not file:
             return {}
         try:
             event = json.loads(Path(file).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            raise NoticeError(f"the file of {GITHUB.event} cannot be read") from None
+            raise NoticeError("the file of GITHUB_EVENT_PATH cannot be read") from None
         return event if isinstance(event, dict) else {}
 
     def _headers(self, token: str) -> Mapping[str, str]:
@@ -148,13 +147,14 @@ class GitHubComments(Comments):
 class GitLabComments(Comments):
     """Notes of a merge request of GitLab."""
 
-    forge = GITLAB
+    tokens = ("GITLAB_TOKEN",)
     kind = "gitlab"
     update_method = "PUT"
 
     def _base(self) -> str | None:
-        api, number = self._variable(GITLAB.api), self._variable(GITLAB.pull_request)
-        project = self._variable(*GITLAB.repositories)
+        api, number = self._variable("CI_API_V4_URL"), self._variable("CI_MERGE_REQUEST_IID")
+        # The pipeline of a fork has an id of its own.
+        project = self._variable("CI_MERGE_REQUEST_PROJECT_ID", "CI_PROJECT_ID")
         if not (api and number and project):
             return None
         return f"{api}/projects/{quote(project, safe='')}/merge_requests/{number}/notes"
