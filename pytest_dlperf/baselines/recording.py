@@ -14,14 +14,12 @@ from pytest_dlperf.baselines.document import Document, LayoutError, as_text
 from pytest_dlperf.baselines.reading import Definition, defined_as, read_contents
 from pytest_dlperf.config.cluster import CLUSTER_FILE, Cluster
 from pytest_dlperf.files.locks import locked
-from pytest_dlperf.files.writing import write_whole
+from pytest_dlperf.files.writing import SCHEMA_FOLDER, write_whole
 from pytest_dlperf.files.yamlfile import YamlError, read_text
 from pytest_dlperf.model.baseline import Baseline, BaselineKeys
 from pytest_dlperf.model.case import SINGLE_DEVICE, Case
 from pytest_dlperf.model.metric import SHARED, Metric
 
-SCHEMA_FOLDER: Final = ".schema"
-"""Holds the schemas that editors read, beside the folders of the clusters."""
 MAX_LOCK_WAIT_S: Final = 60.0
 """Seconds to wait for another session that writes; one takes a few milliseconds."""
 

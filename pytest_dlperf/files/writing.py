@@ -12,6 +12,8 @@ from typing import BinaryIO, Final
 
 OWN_FOLDER: Final = ".dlperf"
 """Holds the logs of sessions, and the history."""
+SCHEMA_FOLDER: Final = ".schema"
+"""Holds the schemas that editors read, beside the folders of the clusters."""
 
 
 def open_regular(path: str, flags: int) -> int:
@@ -42,7 +44,14 @@ def _not_regular(path: str | Path) -> OSError:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder with its parents (``OSError``); ``.dlperf`` gets a ``.gitignore``."""
+    """Make a folder with its parents; ``.dlperf`` gets a ``.gitignore``.
+
+    ``OSError``: it cannot be made, or another user's link stands for a folder of ours.
+    """
+    for parent in (folder, *folder.parents):
+        is_link = parent.name in (OWN_FOLDER, SCHEMA_FOLDER) and parent.is_symlink()
+        if is_link and parent.lstat().st_uid not in (0, os.geteuid()):
+            raise PermissionError(errno.EPERM, f"{parent} is a link of another user; remove it")
     folder.mkdir(parents=True, exist_ok=True)
     for parent in (folder, *folder.parents):
         if parent.name == OWN_FOLDER:
