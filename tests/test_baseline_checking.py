@@ -205,16 +205,3 @@ def test_files_and_names_that_fit_no_system_are_faults(cluster):
     [unknown] = check_cluster(cluster, {})
     assert unknown.message.startswith("no system file declares 'paddle-resnet50'")
     assert unknown.is_error
-
-
-def test_too_many_sessions_and_a_coarse_tolerance_are_pointed_out(cluster):
-    sessions = "".join(
-        f'          - {{at: "2026-11-{day:02}T03:00:00+00:00", runs: [2626.0]}}\n'
-        for day in range(3, 14)
-    )
-    last = '          - {at: "2026-11-02T03:00:00+01:00", runs: [2620.0, 2630.0]}\n'
-    text = TEXT.replace(last, f"{last}{sessions}        tolerance_percent: 15\n")
-    assert found(cluster, text) == [
-        (f"{SPEED}13 sessions; the last 12 count, delete the older", True),
-        (f"{SPEED}the own tolerance is 15 %: any loss up to it passes", False),
-    ]

@@ -9,7 +9,6 @@ from pytest_dlperf.gate.noise import (
     StandardError,
     location,
     noise,
-    outliers,
     pooled_noise,
     t_quantile,
     t_sf,
@@ -49,12 +48,6 @@ def test_the_location_is_the_mean_without_gross_outliers():
 
 def test_the_location_is_the_median_where_fewer_than_half_are_near_it():
     assert location([1000, 700, 500, 1300, 1600], 0.01) == 1000
-
-
-def test_every_run_that_the_location_leaves_out_is_an_outlier():
-    runs = [1000.0, 1000.0, 1000.0, 1000.0, 985.0]
-    assert outliers(runs, 0.003) == [985.0]
-    assert location(runs, 0.003) == 1000.0
 
 
 def test_the_noise_of_short_sessions_is_pooled_around_their_own_means():

@@ -12,12 +12,9 @@ from pytest_dlperf.config.cluster import CLUSTER_FILE, Cluster, undeclared_syste
 from pytest_dlperf.config.systems import System
 from pytest_dlperf.files.mistakes import nearest
 from pytest_dlperf.files.yamlfile import Diagnostic, YamlError
-from pytest_dlperf.model.baseline import ROLLING_SESSIONS
 from pytest_dlperf.model.numbers import named
 
 _NAMES_SHOWN: Final = 5
-_MAX_TOLERANCE_PERCENT: Final = 10.0
-"""A larger one of an entry deserves a look."""
 
 
 def check_cluster(
@@ -64,16 +61,6 @@ def _file(file: Path, cluster: Cluster, system: System | None) -> Iterator[Diagn
                 f"{cluster.estimator.value}; they are never compared"
             )
             yield Diagnostic(place=f"{file}:1", message=message)
-    for key, entry in contents.baselines.items():
-        for name, baseline in entry.items():
-            about, place = f"{'-'.join((file.stem, *key))}: {name}", baseline.place
-            count, tolerance = len(baseline.sessions), baseline.tolerance_percent
-            if count > ROLLING_SESSIONS:
-                message = f"{count} sessions; the last {ROLLING_SESSIONS} count, delete the older"
-                yield Diagnostic(place=place, message=f"{about}: {message}")
-            if tolerance is not None and tolerance > _MAX_TOLERANCE_PERCENT:
-                message = f"the own tolerance is {tolerance:g} %: any loss up to it passes"
-                yield Diagnostic(place=place, message=f"{about}: {message}", is_error=False)
 
 
 def _compared(file: Path, contents: Contents, system: System) -> Iterator[tuple[str, str]]:

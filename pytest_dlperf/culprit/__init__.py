@@ -1,1 +1,1 @@
-"""Which of many candidates is at fault: commits, or differences between two nights."""
+"""Which of many candidates is at fault: commits, or differences between two sessions."""

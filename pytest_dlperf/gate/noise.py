@@ -32,7 +32,7 @@ Three runs with a noise of 0.3 %, the quietest timing there is, come so near to 
 3,000 times.
 """
 
-NOISE_RADIUS_MADS: Final = 3.5
+_NOISE_RADIUS_MADS: Final = 3.5
 """Runs further than this from the median do not count for the noise."""
 
 OUTLIER_RADIUS_NOISE: Final = 4.0
@@ -43,7 +43,7 @@ QUANTILE_90: Final = 1.2816
 QUANTILE_97_5: Final = 1.96
 """The same of 97.5 %: 95 values of 100 stay within it on both sides."""
 
-MAX_MODE_DISTANCE: Final = 0.1
+_MAX_MODE_DISTANCE: Final = 0.1
 """Runs further than this from the median are accidents, however many; nearer ones may be a mode."""
 
 _MAX_ACCIDENTS: Final = 0.1
@@ -65,7 +65,7 @@ def noise(runs: Sequence[float]) -> float:
     if middle <= 0:
         raise ValueError(f"runs are positive; the median of {list(runs)} is {middle:g}")
     relative = [run / middle - 1 for run in runs]
-    radius = _radius(relative, NOISE_RADIUS_MADS * max(mad_deviation(runs) / middle, MIN_NOISE))
+    radius = _radius(relative, _NOISE_RADIUS_MADS * max(mad_deviation(runs) / middle, MIN_NOISE))
     near = [run for run, far in zip(runs, relative, strict=True) if abs(far) <= radius]
     if len(near) < 2:  # noqa: PLR2004 - one value has no deviation
         return MIN_NOISE
@@ -78,8 +78,8 @@ def _radius(relative: Sequence[float], radius: float) -> float:
     Where more than half of the runs are in one tight mode, the median absolute deviation does not
     show the other. ``relative`` are the runs' differences from the median.
     """
-    beyond = sum(radius < abs(far) <= MAX_MODE_DISTANCE for far in relative)
-    return MAX_MODE_DISTANCE if beyond > max(1, _MAX_ACCIDENTS * len(relative)) else radius
+    beyond = sum(radius < abs(far) <= _MAX_MODE_DISTANCE for far in relative)
+    return _MAX_MODE_DISTANCE if beyond > max(1, _MAX_ACCIDENTS * len(relative)) else radius
 
 
 def is_noise_free(sessions: Sequence[Sequence[float]]) -> bool:
@@ -133,24 +133,14 @@ def pooled_noise(sessions: Iterable[Sequence[float]]) -> PooledNoise | None:
 
 
 def location(runs: Sequence[float], deviation: float) -> float:
-    """Locate runs with this relative deviation: their mean without the outliers.
+    """Locate runs with this relative deviation: their mean without those four deviations off.
 
     The median where fewer than half of them would remain. The order of the runs changes nothing.
     """
-    far = outliers(runs, deviation)
-    if 2 * len(far) > len(runs):
-        return median(runs)
-    near = list(runs)
-    for value in far:
-        near.remove(value)
-    return mean(near)
-
-
-def outliers(runs: Sequence[float], deviation: float) -> list[float]:
-    """Runs that do not count for the location: further than four deviations from the median."""
     middle = median(runs)
     radius = OUTLIER_RADIUS_NOISE * deviation * middle
-    return [value for value in runs if abs(value - middle) > radius]
+    near = [value for value in runs if abs(value - middle) <= radius]
+    return mean(near) if 2 * len(near) >= len(runs) else middle
 
 
 def median_variance(count: int) -> float:
