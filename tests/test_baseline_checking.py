@@ -85,7 +85,6 @@ def test_the_published_files_have_no_findings():
 
 
 EIGHT = "paddle-resnet50-fp32-b128-1n8g: "
-SPEED = f"13: {EIGHT}throughput: "
 DELETE = "delete it here and in the entries"
 FAULTS = {
     ("    1n8g:", "    1n4g:\n      throughput: 9.0\n    1n8g:"): (

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from pytest_dlperf.history.series import RED, Finite, JudgedSession, Point, Series
+from pytest_dlperf.history.series import JudgedSession, Point, Series
 from pytest_dlperf.history.store import History
 from pytest_dlperf.model.case import Case
 from pytest_dlperf.model.measurement import Fingerprint
@@ -17,8 +17,6 @@ Machines = Mapping[int | None, Mapping[str, str]]
 """Facts of machines by the id of a fingerprint."""
 
 _YEAR_S: Final = 366 * 86400
-_LAST_SESSIONS: Final = 30
-"""A metric that none of so many sessions judged has not recovered now."""
 _PARTS: Final = Fingerprint.__struct_fields__
 
 # Fields whose column has another name, or is one of two tables. The runs of an imported session may
@@ -69,17 +67,6 @@ _ORIGIN: Final = f"""
     LEFT JOIN fingerprints ON fingerprints.id = measurements.fingerprint
     WHERE measurements.id = :id
 """  # noqa: S608 - names of our own
-# SQLite gives the other columns of the row that has the maximum.
-_LAST_VERDICTS: Final = """
-    SELECT cases.name, metric, verdict, max(measurements.began)
-    FROM measurements JOIN cases ON cases.id = measurements.case_id
-    WHERE verdict IS NOT NULL AND session_id IN (
-        SELECT id FROM sessions
-        WHERE cluster = :cluster AND estimator = :estimator AND began <= :until
-        AND uid IS NOT :besides ORDER BY began DESC LIMIT :most
-    )
-    GROUP BY measurements.case_id, metric
-"""
 _SERIES: Final = """
     SELECT DISTINCT cases.name, metric, unit, better, reference_topology, cluster, estimator
     FROM measurements
@@ -127,20 +114,6 @@ def judged_sessions(
     Its unit may have been another. The session ``besides`` is left out.
     """
     return history.tuples(_JUDGED, JudgedSession, _values(series, until, besides))
-
-
-def red_before(
-    history: History, *, cluster: str, estimator: str, until: float, besides: str
-) -> set[tuple[str, str]]:
-    """Return the cases and metrics that were red in the last session that judged them.
-
-    ``until`` is in seconds of the Unix epoch; the session ``besides`` is left out.
-    """
-    values = {"cluster": cluster, "estimator": estimator, "until": until, "besides": besides}
-    rows = history.tuples(
-        _LAST_VERDICTS, tuple[str, str, str, Finite], {**values, "most": _LAST_SESSIONS}
-    )
-    return {(case_id, metric) for case_id, metric, verdict, _ in rows if verdict in RED}
 
 
 def origin_of(history: History, measurement: int) -> tuple[Origin, Fingerprint | None]:
