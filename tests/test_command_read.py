@@ -7,7 +7,6 @@ import random
 import re
 import shlex
 import subprocess
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import datetime, timedelta
 from itertools import accumulate, islice
@@ -634,12 +633,6 @@ def test_all_that_is_known_of_a_log_is_printed(tmp_path):
     assert "took 0.5 … 0.5 s" in found["numbers"]
     case = "own-net-fp32-gb16-1n1g"
     assert found["next"] == f"pytest bench_tests -k {case} --dlperf-logs {case}='slurm 1.out'"
-
-    judged = subprocess.run(
-        [sys.executable, "-m", *shlex.split(found["next"]), "--co", "-q"], cwd=tmp_path,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert "unrecognized" not in judged.stderr
 
 
 def test_a_log_is_held_to_the_case_that_is_given(tmp_path):
