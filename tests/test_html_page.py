@@ -15,8 +15,7 @@ from pytest_dlperf.history.series import CaseHistory, ChangePoint, Drift, Point
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.measurement import RunStatus
 from pytest_dlperf.model.metric import THROUGHPUT, Better
-from pytest_dlperf.report.html.page import html_page
-from pytest_dlperf.report.html.render import render
+from pytest_dlperf.report.html.page import html_page, render
 
 pytestmark = pytest.mark.slow
 
