@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -20,12 +20,11 @@ from pytest_dlperf.model import numbers
 from pytest_dlperf.model.baseline import Acceptance
 from pytest_dlperf.model.judgement import Verdict
 from pytest_dlperf.model.metric import Metric
-from pytest_dlperf.model.results import BaselineChange, CaseResult, IgnoredLog, Results
+from pytest_dlperf.model.results import BaselineChange, CaseResult, Results
 from pytest_dlperf.plugin.records import SessionRecords
 from pytest_dlperf.plugin.suite import Suite
 from pytest_dlperf.report.reports import Note
 from pytest_dlperf.report.status import NOTHING_MEASURED, case_counts
-from pytest_dlperf.results.file import encodable
 
 _DONE: Final = {
     ChangeKind.CREATE: "recorded the baselines of {}; sessions from now on are gated against them",
@@ -40,8 +39,6 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     records: SessionRecords,
     session: CurrentSession,
     *,
-    unfit_hosts: Mapping[str, tuple[str, ...]],
-    ignored_logs: Sequence[IgnoredLog],
     is_green: bool,
     is_interrupted: bool,
     selects_tests: bool,
@@ -52,12 +49,13 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
     end: by Ctrl-C, ``pytest.exit`` or an error of its own. ``selects_tests`` says that the user
     named single tests.
     """
-    settings, results = suite.settings, records.results()
-    notes = [
-        Note(f"host {host} cannot be used: {'; '.join(faults)}")
-        for host, faults in sorted(unfit_hosts.items())
-    ]
-    if records.has_any and not is_interrupted and _is_nothing_measured(results):
+    settings, results, notes = suite.settings, records.results(), []
+    skipped = all(
+        result.measurement is None
+        and all(one.verdict is Verdict.SKIPPED for one in result.judgements.values())
+        for result in results
+    )
+    if records.has_any and not is_interrupted and skipped:
         notes.append(Note(f"{NOTHING_MEASURED}: {case_counts(results)}", is_bad=True))
     bad = [r.case.id for r in results if r.status.fails(strict=settings.strict)]
     if is_green and bad:
@@ -98,17 +96,9 @@ def finish(  # noqa: PLR0913 - all that a session has come to, by name
         },
         log_names={system.id: system.log_name for system in suite.systems.values()},
         cases=tuple(results),
-        unfit_hosts=unfit_hosts,
-        ignored_logs=tuple(ignored_logs),
         baseline_changes=tuple(changes),
     )
-    return encodable(whole), notes
-
-
-def _is_nothing_measured(results: Sequence[CaseResult]) -> bool:
-    judgements = [j for result in results for j in result.judgements.values()]
-    skipped = all(judgement.verdict is Verdict.SKIPPED for judgement in judgements)
-    return bool(results) and skipped and not any(result.measurement for result in results)
+    return whole, notes
 
 
 def _not_judged(

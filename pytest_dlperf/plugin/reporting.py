@@ -275,28 +275,34 @@ class Reporting:
         unfit_hosts: dict[str, tuple[str, ...]] = {}
         for host, why in dict.fromkeys(self._host_faults):
             unfit_hosts[host] = (*unfit_hosts.get(host, ()), why)
+        for host, faults in sorted(unfit_hosts.items()):
+            self._notes.append(Note(f"host {host} cannot be used: {'; '.join(faults)}"))
         results, notes = finish(
             self._suite,
             self._records,
             self._explainer.current,
-            unfit_hosts=unfit_hosts,
-            ignored_logs=self._ignored_logs,
             is_green=session.exitstatus == pytest.ExitCode.OK,
             is_interrupted=self._is_interrupted,
             selects_tests=selects_tests(self._config),
         )
         self._notes += notes
-        results = replace(results, faults=faults_of(self._notes))
+        results = encodable(
+            replace(
+                results,
+                unfit_hosts=unfit_hosts,
+                ignored_logs=tuple(self._ignored_logs),
+                faults=faults_of(self._notes),
+            )
+        )
         self._session = report = session_report(results, settings.history_file, may_read_logs=True)
         if self._explainer.fault is not None:
             text = f"since when and what differs is not told: {self._explainer.fault}"
             self._notes.append(Note(text))
         self._reports.write(report, any_test=any_test)
-        faults = faults_of(self._notes)
-        if settings.json_file is not None and faults != results.faults:
+        if settings.json_file is not None and faults_of(self._notes) != results.faults:
             # It was written first; what the others came to is known only now.
             with suppress(OSError):
-                write_json(settings.json_file, replace(results, faults=faults))
+                write_json(settings.json_file, replace(results, faults=faults_of(self._notes)))
         if self._notices is not None and any_test:
             self._notes += self._notices.send(report, self._notes)
         if not settings.log_sources and settings.session_dir.exists():
