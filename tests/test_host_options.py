@@ -63,7 +63,7 @@ def test_a_wrong_list_of_hosts_is_a_usage_error_also_where_workers_are_counted_b
 ):
     tiny = TinySystem(suite)
     monkeypatch.setenv("DLPERF_HOSTS", "a:0")
-    assert suite.refused(*LOCAL).startswith("DLPERF_HOSTS: 'a:0' has '0' devices")
+    assert suite.refused(*LOCAL).startswith("DLPERF_HOSTS: 'a:0' is no host")
     monkeypatch.setenv("DLPERF_HOSTS", "@nowhere")
     result = suite.run("-k", "tiny", *LOCAL, "-n", "auto")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
