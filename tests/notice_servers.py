@@ -129,24 +129,33 @@ def serving(server: socketserver.BaseServer) -> Iterator[None]:
 class Forge:
     """Comments of a pull request by GitHub's interface, or of a merge request by GitLab's."""
 
-    def __init__(self, web: Web) -> None:
+    def __init__(self, web: Web, user: Mapping[str, Any]) -> None:
+        """Answer for ``web``; ``user`` is whose token is given."""
         self.comments: list[dict[str, Any]] = []
         self.pulls: list[dict[str, Any]] = []
+        self.has_graphql = True
+        self._user = user
         self._lock = threading.Lock()
         web.answer = self._answer
 
-    def add(self, body: str) -> dict[str, Any]:
-        """Have a comment there."""
+    def add(self, body: str, user: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Have a comment there, of this user."""
         with self._lock:
-            comment = {"id": len(self.comments) + 1, "body": body}
+            who = user or self._user
+            comment = {"id": len(self.comments) + 1, "body": body, "user": who, "author": who}
             self.comments.append(comment)
             return comment
 
     def _answer(self, asked: Request) -> Response:
         url = urlsplit(asked.path)
         *_, last = url.path.split("/")
-        if last == "pulls":
-            return _json(self.pulls)
+        known: dict[str, Any] = {
+            "user": self._user,
+            "graphql": {"data": {"viewer": self._user}},
+            "pulls": self.pulls,
+        }
+        if last in known and (last != "graphql" or self.has_graphql):
+            return _json(known[last])
         if last in ("comments", "notes"):
             return self._all(asked, parse_qs(url.query))
         comment = next((one for one in self.comments if str(one["id"]) == last), None)

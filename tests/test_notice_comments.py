@@ -1,4 +1,4 @@
-"""The one comment of a pull request: written, and brought up to date."""
+"""The one comment of a pull request: written, brought up to date, and never somebody else's."""
 
 import json
 
@@ -12,6 +12,8 @@ from pytest_dlperf.notices.comments import GitHubComments, GitLabComments
 from pytest_dlperf.notices.notice import NoticeError, lines_of, send_all
 from pytest_dlperf.report.session import session_report
 
+BOT = {"id": 41, "login": "github-actions[bot]", "type": "Bot"}
+STRANGER = {"id": 7, "login": "stranger", "type": "User"}
 MARKER = "<!-- pytest-dlperf lab/ -->"
 
 
@@ -25,12 +27,13 @@ def web(monkeypatch):
 
 @pytest.fixture
 def forge(web):
-    return Forge(web)
+    return Forge(web, BOT)
 
 
 def on_github(web, label="", **more):
     environment = {
         "GITHUB_API_URL": f"{web.url}/api/v3",
+        "GITHUB_GRAPHQL_URL": f"{web.url}/api/graphql",
         "GITHUB_REPOSITORY": "acme/widgets",
         "GITHUB_REF": "refs/pull/12/merge",
         "GITHUB_TOKEN": SECRET,
@@ -59,7 +62,7 @@ def on_gitlab(web, label="", **more):
     ],
 )
 def test_there_is_one_comment_and_it_turns_green(web, forge, where, folder, proof):
-    forge.add("Looks good to me")
+    forge.add("Looks good to me", STRANGER)
     comments = where(web)
     assert comments.send(notice_of(session_report(red())))
     [_, comment] = forge.comments
@@ -81,11 +84,21 @@ def test_there_is_no_first_comment_before_one_is_due(web, forge):
     assert forge.comments == []
 
 
+def test_a_comment_of_somebody_else_is_not_changed(web, forge):
+    false = forge.add(f"{MARKER}\nall is well", STRANGER)
+    quoted = forge.add(f"> {MARKER}\nwhat is this?")
+    assert on_github(web).send(notice_of(session_report(red())))
+    assert (false["body"], quoted["body"]) == (
+        f"{MARKER}\nall is well", f"> {MARKER}\nwhat is this?"
+    )  # fmt: skip
+    assert len(forge.comments) == 3
+
+
 def test_it_is_found_behind_hundreds_of_others(web, forge):
     for number in range(230):
-        forge.add(f"comment {number}")
+        forge.add(f"comment {number}", STRANGER)
     comment = forge.add(f"{MARKER}\nold")
-    forge.add("one more")
+    forge.add("one more", STRANGER)
     assert on_github(web).send(notice_of(session_report(red())))
     assert "-9.9 %" in comment["body"]
     assert len(forge.comments) == 232
@@ -170,6 +183,24 @@ def test_a_run_of_no_pull_request_has_nobody_to_tell(web, forge, tmp_path, data)
         [],
         [],
     )
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_without_a_graphql_interface_the_user_is_asked_for(web, forge, *, is_named):
+    """As with Gitea and Forgejo."""
+    forge.has_graphql = False
+    for _ in range(2):
+        more = {} if is_named else {"GITHUB_GRAPHQL_URL": ""}
+        assert on_github(web, **more).send(notice_of(session_report(red())))
+    assert len(forge.comments) == 1
+
+
+def test_a_token_of_nobody_changes_no_comment(web):
+    forge = Forge(web, {"login": None})
+    forge.add(f"{MARKER}\nof somebody who is gone")
+    with pytest.raises(NoticeError, match="whose token"):
+        on_github(web).send(notice_of(session_report(red())))
+    assert "gone" in forge.comments[0]["body"]
 
 
 def test_what_is_refused_is_told_without_the_token(web):
