@@ -2,7 +2,6 @@
 
 import math
 import tempfile
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import log_makers as make
@@ -15,11 +14,7 @@ from pytest_dlperf.formats.log_format import WhichNode, custom_format
 from pytest_dlperf.logs.reading import LogReading, LogState
 from pytest_dlperf.logs.run import REACH, RunLogs
 from pytest_dlperf.model.builtin import builtin_metrics
-from pytest_dlperf.model.measurement import Estimator, Run, RunStatus, Window
-
-Nodes = Callable[..., "Logs"]
-Measure = Callable[[Path, Sequence[Sequence[float]]], Run]
-
+from pytest_dlperf.model.measurement import Estimator, RunStatus, Window
 
 TITAN = """\
 extends: torchtitan
