@@ -14,6 +14,7 @@ from pytest_dlperf.gate.inputs import GateInput
 from pytest_dlperf.gate.noise import OUTLIER_RADIUS_NOISE, median_variance, noise, t_quantile
 from pytest_dlperf.gate.rule import Rule
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.judgement import Judgement, Verdict
 from pytest_dlperf.model.metric import Better, Metric, Source
 from pytest_dlperf.model.statistics import (
@@ -29,6 +30,8 @@ _MIN_RUNS_FOR_DEVIATION: Final = 3
 """Fewer runs do not show how far runs usually lie apart."""
 _SURE_DEVIATIONS: Final = 2.576
 """Normal deviations that one session in 200 exceeds."""
+UNLIKELY_GAIN: Final = 10.0
+"""From so many times the accepted number on, a unit has changed rather than the software."""
 _MIN_GAP: Final = 0.015
 _MIN_GAP_IN_RANGES: Final = 4.0
 """Runs lie in two groups if a gap between them is so many times as wide as the wider group."""
@@ -91,7 +94,17 @@ def _is_to_be_recorded(judgement: Judgement, gate_input: GateInput, options: Gat
             return options.creates or options.updates
         new = metric.unit, metric.better, gate_input.case.measurement.estimator
         return options.updates and new == (baseline.unit, baseline.better, baseline.estimator)
+    if judgement.verdict is Verdict.INCONCLUSIVE:
+        return options.updates and times_as_good(judgement.measured, baseline) >= UNLIKELY_GAIN
     return options.updates and judgement.verdict in (*_WORSE, Verdict.IMPROVED)
+
+
+def times_as_good(measured: float | None, baseline: Baseline | None) -> float:
+    """Return how many times as good as accepted a number is; 0 where that is not known."""
+    if baseline is None or not measured:
+        return 0.0
+    ratio = measured / baseline.accepted
+    return ratio if baseline.better is Better.HIGHER else 1 / ratio
 
 
 def _why_refused(

@@ -12,11 +12,12 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_dlperf.gate.accepting import GateOptions, accept
+from pytest_dlperf.gate.accepting import UNLIKELY_GAIN, GateOptions, accept, times_as_good
 from pytest_dlperf.gate.control import confirm
 from pytest_dlperf.gate.inputs import GateInput
 from pytest_dlperf.gate.ratio import decide_ratio
 from pytest_dlperf.model import numbers
+from pytest_dlperf.model.baseline import Baseline
 from pytest_dlperf.model.judgement import Decision, Judgement, Verdict
 from pytest_dlperf.model.measurement import InterleavedRuns, Measurement, RunStatus
 from pytest_dlperf.model.metric import Metric
@@ -80,7 +81,7 @@ def decide(gate_input: GateInput) -> Judgement:
         return Judgement(metric=metric, verdict=verdict, measured=measured, reason=problem)
     rule, ends = gate_input.rule, tuple[str, ...]()
     if rule is not None:
-        decision = rule.decide(gate_input.runs)
+        decision = _plausible(rule.decide(gate_input.runs), measured, baseline, metric)
     else:
         decision, ends = decide_ratio(gate_input, measured, baseline)
     return Judgement(
@@ -108,6 +109,19 @@ def _notes_of_gap(decision: Decision, gate_input: GateInput) -> tuple[str, ...]:
         "since, which a control arm tells from slower software"
     )
     return (note,)
+
+
+def _plausible(decision: Decision, measured: float, baseline: Baseline, metric: Metric) -> Decision:
+    """Leave a gain open that is too large to be one: a program may print another unit since."""
+    times = times_as_good(measured, baseline)
+    is_gain = decision.verdict is Verdict.IMPROVED and metric.tolerance_at_least is None
+    if not is_gain or times < UNLIKELY_GAIN:
+        return decision
+    reason = (
+        f"{numbers.quantity(measured, metric.unit)} is {times:.4g} times as good as accepted: has "
+        "the program begun to print another unit? --dlperf-update-baselines accepts a real gain"
+    )
+    return replace(decision, verdict=Verdict.INCONCLUSIVE, reason=reason)
 
 
 def _judge_unsound_runs(measurement: Measurement, base: Metric, metric: Metric) -> Judgement | None:
