@@ -54,7 +54,6 @@ class Relay(threading.Thread):
         self._target = target
         self._tail = None if file is None else FileTail(os.fsdecode(file))
         self._whole_file = whole_file
-        self._has_ended = False
         self._asked = self._flushed = 0
         self._lock = threading.Lock()
         self._arrivals = []  # type: list[tuple[int, int, int]]
