@@ -334,12 +334,14 @@ class Attention:
             ),
             {"steps": "1 to 4,", "throughput": "0.125 steps/s"},
         ),
-        # The time of ten steps stands beside the number of the tenth.
+        # The time of ten steps stands beside the number of the tenth; another line has the speed.
         (
             "".join(
-                f"INFO: loss = 2.3, step = {10 * n + 5} (1.8{n % 9} s)\n" for n in range(1, 60)
+                f"INFO: global_step/sec: 5.3{n % 9}\n"
+                f"INFO: loss = 2.3, step = {10 * n + 5} (1.8{n % 9} s)\n"
+                for n in range(1, 60)
             ),
-            {"unsure": "or of the 10 since the line before (covers: total_since_last)?"},
+            {"throughput": "5.3"},
         ),
         (
             "".join(

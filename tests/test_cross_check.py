@@ -15,10 +15,12 @@ TOOK = r"step (?P<step>\d+) .*took (?P<seconds>[\d.]+)"
 STAMPED = r"^(?P<timestamp>[\d:]+) step (?P<step>\d+) "
 
 
-def told(tmp_path, line, *, count=30, record=TOOK, case=CASE, **declared):
+def told(  # noqa: PLR0913 - a log and how it is declared
+    tmp_path, line, *, count=30, record=TOOK, case=CASE, every=1, **declared
+):
     """Write ``line`` for each step, as it says of steps that take two seconds; check it."""
     lines = []
-    for step in range(1, count + 1):
+    for step in range(every, (count + 1) * every, every):
         seconds = int(step * STEP_S)
         stamp = f"10:{seconds // 60:02}:{seconds % 60:02}"
         jitter = 1 + step % 3 / 100
@@ -82,6 +84,23 @@ def test_a_step_number_that_counts_tokens_is_told_by_the_step_time(tmp_path):
 
     found = told(tmp_path, written, record=STAMPED)
     assert [each.partition(":")[0] for each in found.contradictions] == ["contradicts step_time s"]
+
+
+def test_the_time_of_ten_steps_is_told_by_a_pace_between_the_lines(tmp_path):
+    found = told(
+        tmp_path,
+        lambda k, _, x: f"loss 2.3, step {k} took {20 * x:.3f}\nglobal_step/sec: 0.5",
+        every=10,
+    )
+    assert len(found.contradictions) == 1
+    right = told(
+        tmp_path,
+        lambda k, _, x: f"loss 2.3, step {k} took {20 * x:.3f}\nglobal_step/sec: 0.5",
+        every=10,
+        covers="total_since_last",
+    )
+    assert right.contradictions == ()
+    assert right.agreements
 
 
 def test_a_mean_since_the_start_is_told(tmp_path):

@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -32,6 +32,7 @@ from pytest_dlperf.model.work import Covers, RateScope, TimeKind, Timing
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_ROWS: Final = 400
+_MAX_PACES: Final = 64
 _LOOKED_AT: Final = 5
 """Lines whose number is held against known trainers."""
 _LONGEST_LINE: Final = 8192
@@ -52,6 +53,11 @@ _STAMP: Final = re.compile(
 _STAMPED: Final = 120
 _NUMBER: Final = re.compile(rb"(?<![\w.:,-])[0-9](?:[0-9.,]*[0-9])?(?: ?[kKMG](?![A-Za-z/]))?")
 _OF_STEP: Final = re.compile(rb"(?:step|iter|batch)[^,;|]*$", re.IGNORECASE)
+_PACE: Final = re.compile(
+    rb"(?:\b|_)(?:it(?:er(?:ation)?)?s?|steps?|batch(?:es)?)(?:/|_per_| per )s|"
+    rb"s(?:ec(?:ond)?s?)?(?:/|_per_| per )(?:it|step|batch)",
+    re.IGNORECASE,
+)
 _GOES_BEFORE: Final = re.compile(rb"[0-9]+\.?$")
 _GOES_ON: Final = re.compile(
     rb"[0-9]+|[.:][0-9]+|[eE][-+]?[0-9]+|,[0-9]{3}(?![0-9])| ?[kKMG](?![A-Za-z/])"
@@ -104,8 +110,10 @@ def cross_check(
     """
     log_format = log_format.of(case)
     agreements, contradictions = list[str](), list[str]()
+    if log_format.timing is Timing.ARRIVAL:
+        return CrossCheck()
     with suppress(OSError, BrokenContractError), LogFile(path) as file:
-        rows = [] if log_format.timing is Timing.ARRIVAL else _rows_of(file, log_format)
+        rows, paces = _rows_of(file, log_format)
         pairs = [
             (one, other)
             for one, other in pairwise(rows)
@@ -117,6 +125,7 @@ def cross_check(
             contradictions += (f"{problem} (line {line})" for problem in problems)
         declared = [_declared(*pair, log_format, case) for pair in pairs]
         witnesses = [*_of_numbers(pairs, declared, case, knows_batch=knows_batch)]
+        witnesses += _of_paces(pairs, paces, {witness.name for witness in witnesses})
         if log_format.timing.kind is not TimeKind.MOMENT:
             witnesses = [*_of_moments(path, pairs, log_format), *witnesses]
         for witness in witnesses:
@@ -133,9 +142,10 @@ def cross_check(
     return CrossCheck(tuple(dict.fromkeys(agreements)), tuple(dict.fromkeys(contradictions)))
 
 
-def _rows_of(file: LogFile, log_format: LogFormat) -> list[_Row]:
-    """Take the records of one process."""
-    finder, rows, rank = RecordFinder(log_format), dict[tuple[bytes, int], _Row](), None
+def _rows_of(file: LogFile, log_format: LogFormat) -> tuple[list[_Row], list[bytes]]:
+    """Take the records of one process, and the lines that print a pace of steps."""
+    finder, rows, paces = RecordFinder(log_format), dict[tuple[bytes, int], _Row](), list[bytes]()
+    rank: bytes | None = None
     with suppress(BrokenContractError):
         for block in blocks(file):
             for record in finder.find(block):
@@ -146,10 +156,13 @@ def _rows_of(file: LogFile, log_format: LogFormat) -> list[_Row]:
                     row = _Row(step, record.epoch, record.time, record.offset, line[:_LONGEST_LINE])
                     rows.setdefault((record.epoch, step), row)
                 if len(rows) == MAX_ROWS:
-                    return [*rows.values()]
-            if block.offset > MAX_BYTES:
+                    break
+            if rows and not paces:
+                found = (line for *_, line in block.lines_with() if _PACE.search(line))
+                paces = [*islice(found, _MAX_PACES)]
+            if len(rows) == MAX_ROWS or block.offset > MAX_BYTES:
                 break
-    return [*rows.values()]
+    return [*rows.values()], paces
 
 
 def _declared(before: _Row, row: _Row, log_format: LogFormat, case: Case) -> float | None:
@@ -248,6 +261,18 @@ def _of_numbers(
                 its = declared[at] or 0.0
                 found[name][at] = min(each, key=lambda seconds: abs(seconds - its))
     for name, said in found.items():
+        yield _Witness(name, said, _PRINTED_TOLERANCE)
+
+
+def _of_paces(pairs: _Pairs, paces: Sequence[bytes], named: set[str]) -> Iterator[_Witness]:
+    """Give the paces on other lines than those of the steps, but for the names that these have."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for line in paces if pairs else ():
+        for name, group, value, _ in _numbers_on(pairs[0][1]._replace(line=line)):
+            if name not in named and _PACE.search(name.encode()):
+                found[name].append(1 / value if group is Timing.STEPS_PER_SECOND else value)
+    for name, values in found.items():
+        said = [statistics.median(values) * (row.step - before.step) for before, row in pairs]
         yield _Witness(name, said, _PRINTED_TOLERANCE)
 
 
