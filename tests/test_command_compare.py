@@ -141,3 +141,6 @@ def test_a_report_that_cannot_be_written_is_misuse(folder, capsys):
     (folder / "file").touch()
     assert compare(folder, at(1.0), at(1.0), "--markdown", "file/report") == 2
     assert message(capsys).startswith("--markdown: file/report: ")
+    assert compare(folder, at(1.0), at(1.0), "--markdown", "./b.json") == 2
+    assert "would overwrite" in message(capsys)
+    json.loads((folder / "b.json").read_text(encoding="utf-8"))

@@ -66,7 +66,10 @@ def run(options: argparse.Namespace) -> int:
     comparison = compare_results(*map(read_results, files))
     names = tuple(map(str, files))
     if options.markdown is not None:
-        write_report("--markdown", Path(options.markdown), comparison_markdown(comparison, names))
+        report = Path(options.markdown)
+        if report.exists() and any(report.samefile(file) for file in files):
+            raise UsageError(f"--markdown: {printable(str(report))} would overwrite what it reads")
+        write_report("--markdown", report, comparison_markdown(comparison, names))
     style = Style(sys.stdout)
     style.show(comparison_lines(comparison, names, style))
     if options.fail_on is None:
