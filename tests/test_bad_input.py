@@ -50,7 +50,7 @@ def write_log(folder, name="bert_b64_fp32_1.log", throughput=113.0):
          "--dlperf-metric throughput_per_device: *'metrics'*loss, peak_memory*"),
         (["--dlperf-launcher=kubernets"],
          "--dlperf-launcher: unknown launcher 'kubernets'; *did you mean 'kubernetes'?"),
-        (["-o", "dlperf_hosts=a,,b"], "ini key dlperf_hosts: '' names no host*"),
+        (["-o", "dlperf_hosts=a,,b"], "ini key dlperf_hosts: '' is no host*"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip

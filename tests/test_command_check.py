@@ -81,7 +81,7 @@ def test_a_number_that_does_not_follow_from_its_runs_is_found(suite, check):
     (fault,) = [line for line in result.outlines if line.startswith(PADDLE)]
     assert fault.split(":")[1] == str(entry)
     assert "362.72" in fault
-    assert "352.72" in fault
+    assert "352.715" in fault
     assert result.outlines[-1].endswith(": 1 fault")
 
 
@@ -160,8 +160,7 @@ def test_a_metric_that_is_declared_no_more_is_found(suite, check):
 
     assert result.ret == 1
     [fault] = [line for line in result.outlines if "stale" in line]
-    assert fault.startswith("baselines/local/tiny-mlp.yaml:2: stale: tiny-mlp declares no metric ")
-    assert fault.endswith("; delete it here and in the entries")
+    assert fault.startswith("baselines/local/tiny-mlp.yaml:2: stale: no metric 'loss' ")
     file.write_text(SMALL_BASELINES, encoding="utf-8")
     assert check("--cluster", "local").ret == 0
 

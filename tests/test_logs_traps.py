@@ -186,7 +186,7 @@ def test_ranks_that_show_behind_the_window_are_seen(tmp_path, name, estimator):
 def test_a_window_of_many_steps_keeps_little_of_each(tmp_path):
     import tracemalloc
 
-    steps = 60_000
+    steps = 15_000
     log = make.dllogger([0.25] * steps)
     window = Window(warmup_steps=20, measured_steps=steps - 25)
     tracemalloc.start()

@@ -31,7 +31,6 @@ def walk(tmp_path, monkeypatch):
     (folder / "train.py").write_text(example("train.py"), encoding="utf-8")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr("pytest_dlperf.survey.machine.shutil.which", lambda _: None)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("DLPERF_LOCK", os.urandom(8).hex())
