@@ -35,9 +35,10 @@ ROOT = Path(__file__).parent.parent
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A slow machine or a load makes no example wrong.
-settings.register_profile("no deadline", settings(), deadline=None)
-settings.load_profile("no deadline")
+# A slow machine or a load makes no example wrong. The night tries more of them.
+settings.register_profile("quick", settings(), deadline=None, max_examples=30)
+settings.register_profile("nightly", settings(), deadline=None, max_examples=300)
+settings.load_profile("quick")
 
 SYSTEM_FILES = {
     "ngc_pytorch-resnet50.yaml",

@@ -263,10 +263,10 @@ COMMENTS = ["# café 😀", "      # deep", "# last"]
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=12)
 @given(
     steps=st.lists(
-        st.tuples(st.sampled_from(sorted(CHANGES)), st.sampled_from(PLACES)), min_size=1, max_size=6
+        st.tuples(st.sampled_from(sorted(CHANGES)), st.sampled_from(PLACES)), min_size=1, max_size=4
     ),
     more=st.lists(st.sampled_from(["", "  ", *COMMENTS]), max_size=4),
     at=st.lists(st.integers(0, 48), min_size=4, max_size=4),
@@ -297,7 +297,7 @@ def test_any_change_leaves_all_others_and_the_comments_between_entries(cluster, 
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     reason=st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30),
     host=st.text(st.characters(exclude_characters="\0"), max_size=8),

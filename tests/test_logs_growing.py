@@ -8,7 +8,7 @@ from pathlib import Path
 
 import log_makers as make
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -207,7 +207,6 @@ def changed(content, data):
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
 @given(
     log=logs,
     estimator=st.sampled_from(Estimator),
@@ -383,7 +382,6 @@ fragments = st.sampled_from(
 ).map(str.encode)
 
 
-@settings(max_examples=100)
 @given(
     log=logs,
     estimator=st.sampled_from(Estimator),

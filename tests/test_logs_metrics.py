@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from log_makers import case
 
@@ -199,7 +199,6 @@ pieces = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(pieces=pieces, cut=st.integers(0, 6000), buffer_size=st.sampled_from([1, 50, 300, 1 << 18]))
 def test_a_log_that_grows_gives_what_the_whole_gives(pieces, cut, buffer_size):
     declared = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import log_makers as make
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from judged_logs import judged
 
@@ -287,7 +287,6 @@ def test_a_run_is_complete_with_the_log_that_counts(nodes, node):
 pieces = st.lists(st.sampled_from([500, 520, 900, "x\n", "step 3 took 5 ms\n", "\r"]), max_size=14)
 
 
-@settings(max_examples=150)
 @given(
     pieces=st.tuples(pieces, pieces),
     cuts=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 400)), max_size=5),

@@ -241,7 +241,7 @@ ODD = [
 
 
 @given(data=st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_stands_in_a_place_is_read_or_refused(data, tmp_path):
     content = plain_session()
     *above, key = data.draw(st.sampled_from(places(content)))
