@@ -330,7 +330,7 @@ class Fleet:
             fault = "; ".join(dict.fromkeys(faults[host.name]))
             by_fault.setdefault(fault, []).append(host.name)
         listed = "\n".join(f"  {', '.join(names)}: {fault}" for fault, names in by_fault.items())
-        # What an answering host lacks may be asked for since tonight.
+        # What an answering host lacks may be asked for in this session alone.
         looked_at = [look[host.name] for look in looks for host in broken]
         is_theirs = all(report.fault is None or report.is_silent for report in looked_at)
         raise (UnfitHostsError if is_theirs else BrokenError)(

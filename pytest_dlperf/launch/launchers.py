@@ -84,7 +84,7 @@ class Engine(ABC):
         self.python = python
 
     def options(self, variables: LaunchVariables) -> dict[str, tuple[str, ...]]:
-        """Give what it starts a run with beside its command, to compare nights by."""
+        """Give what it starts a run with beside its command, to compare sessions by."""
         return {name: variables.engine[name] for name in self.takes if name in variables.engine}
 
 

@@ -1,6 +1,6 @@
-"""What a case's launch says, for later nights to be compared with.
+"""What a case's launch says, for later sessions to be compared with.
 
-The launch of an example is written down: node 0 of run 1 on made-up hosts. Two nights differ
+The launch of an example is written down: node 0 of run 1 on made-up hosts. Two sessions differ
 only where a file or an option has changed, wherever they ran.
 """
 
