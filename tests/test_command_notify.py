@@ -7,7 +7,7 @@ import pytest
 import results_makers as make
 from msgspec.structs import replace
 from notice_servers import LOOPBACK, Response, web_server
-from test_notices import CASE, SECRET, green, red
+from noticed_sessions import CASE, SECRET, green, red
 
 from pytest_dlperf.command.main import main
 from pytest_dlperf.history.store import History

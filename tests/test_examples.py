@@ -20,7 +20,7 @@ import pytest
 import yaml
 from clusters.processes import wait_until
 from notice_servers import Forge, web_server
-from test_notices import red
+from noticed_sessions import red
 from trainers import SYSTEM, TinySystem
 
 from pytest_dlperf.results.file import write_json

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 from clusters.processes import processes_with, wait_until
-from test_steps import ENGINE
+from trainers import DEEPSPEED_ENGINE
 
 pytestmark = [pytest.mark.ssh, pytest.mark.mpi]
 
@@ -120,7 +120,7 @@ def test_ranks_of_all_hosts_print_steps_that_their_script_does_not(mpi):
     (mpi.path / "deepspeed" / "runtime").mkdir(parents=True)
     for package in ("deepspeed", "deepspeed/runtime"):
         (mpi.path / package / "__init__.py").touch()
-    (mpi.path / "deepspeed/runtime/engine.py").write_text(ENGINE, encoding="utf-8")
+    (mpi.path / "deepspeed/runtime/engine.py").write_text(DEEPSPEED_ENGINE, encoding="utf-8")
     (mpi.path / "train.py").write_text(SILENT, encoding="utf-8")
     own = mpi.path / "bench_tests" / "systems" / "own.yaml"
     text = re.sub(r"format: \{.*\}", "format: dlperf", own.read_text(encoding="utf-8"))

@@ -5,7 +5,7 @@ import json
 import pytest
 from msgspec.structs import replace
 from notice_servers import Forge, Response, web_server
-from test_notices import CASE, HOSTILE, MARKUP, SECRET, green, red, without_code
+from noticed_sessions import CASE, HOSTILE, MARKUP, SECRET, green, red, without_code
 
 from pytest_dlperf.notices.brief import notice_of
 from pytest_dlperf.notices.comments import GitHubComments, GitLabComments

@@ -3,7 +3,6 @@
 import base64
 import json
 import math
-import re
 import sys
 import threading
 from pathlib import Path
@@ -13,6 +12,7 @@ import results_makers as make
 from clusters.processes import LONG_S
 from msgspec.structs import replace
 from notice_servers import LOOPBACK, Response, self_signed, web_server
+from noticed_sessions import CASE, HOSTILE, SECOND, SECRET, green, red
 
 from pytest_dlperf.config.notices import targets
 from pytest_dlperf.config.values import OptionText
@@ -20,8 +20,6 @@ from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.model.judgement import (
     Difference,
     DifferenceKind,
-    Explanation,
-    PastSession,
     Verdict,
 )
 from pytest_dlperf.notices import posting
@@ -36,37 +34,6 @@ from pytest_dlperf.notices.notice import (
 )
 from pytest_dlperf.notices.services import notice_data
 from pytest_dlperf.report.session import session_report
-
-SECRET = "T024-hook-SeCrEt"  # noqa: S105 - that of these tests
-CASE, SECOND = "paddle-resnet50-fp32-b128-1n8g", "paddle-resnet50-fp32-b128-4n8g"
-HOSTILE = (
-    "<!channel> @everyone @here <@U1> </pre><script>alert(1)</script> [x](javascript:alert(1)) "
-    "<at>all</at> `code` *bold* <https://evil.example|click> \x1b[2J\ud800"
-)
-
-
-MARKUP = re.compile(r"@\w|(?<!\\)\]\(|<script|<!channel")
-"""What would mention, link or be HTML in Markdown, outside of code."""
-
-
-def without_code(markdown):
-    return re.sub(r"(`+)(?:(?!\1).)*\1", "", markdown)
-
-
-def red(reason="the log has ended", **environment):
-    """A session with a loss, and a case that failed for this reason."""
-    explanation = Explanation(
-        since=PastSession(at=make.STARTED, commit="abcdef1234567"), days_at_level=1
-    )
-    slow = make.measured_case(CASE, 901.0, 901.0, verdict=Verdict.REGRESSED, baseline=1000.0)
-    slow = replace(slow, explanations={"throughput": explanation})
-    failed = make.unmeasured_case(SECOND, Verdict.FAILED, reason)
-    results = make.session(slow, failed, cluster="lab")
-    return replace(results, environment={**results.environment, **environment})
-
-
-def green():
-    return make.session(make.measured_case(CASE, 1000.0, 1001.0), cluster="lab")
 
 
 @pytest.fixture

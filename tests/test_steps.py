@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from clusters.processes import LONG_S
 from pythons import old_python
+from trainers import DEEPSPEED_ENGINE
 
 from pytest_dlperf import trainers
 from pytest_dlperf.launch.plan import step_files
@@ -371,22 +372,7 @@ def test_a_loss_on_an_accelerator_is_copied_behind_its_computation(tmp_path):
 
 # ------------------------------------------------------------------ a system without a change
 
-ENGINE = """\
-class DeepSpeedEngine:
-    global_steps = 0
-    def __init__(self, ranks):
-        self.ranks = ranks
-    def train_batch_size(self):
-        return 4 * self.ranks
-    def bfloat16_enabled(self):
-        return False
-    def fp16_enabled(self):
-        return False
-    def backward(self, loss):
-        pass
-    def step(self):
-        self.global_steps += 1
-"""
+
 TRAINER = """\
 import os, pathlib, subprocess, sys, time
 import marked  # by the user's own PYTHONPATH
@@ -444,7 +430,7 @@ def own(suite):
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     (package.parent / "__init__.py").touch()
-    (package / "engine.py").write_text(ENGINE, encoding="utf-8")
+    (package / "engine.py").write_text(DEEPSPEED_ENGINE, encoding="utf-8")
     (folder / "marked.py").touch()
     (folder / "sitecustomize.py").write_text("print('of the user')\n", encoding="utf-8")
     (suite.path / "train.py").write_text(TRAINER, encoding="utf-8")

@@ -294,3 +294,21 @@ class TinySystem:
         """The lines of a file that the trainer writes."""
         file: Path = self.folder / name
         return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+
+DEEPSPEED_ENGINE = """\
+class DeepSpeedEngine:
+    global_steps = 0
+    def __init__(self, ranks):
+        self.ranks = ranks
+    def train_batch_size(self):
+        return 4 * self.ranks
+    def bfloat16_enabled(self):
+        return False
+    def fp16_enabled(self):
+        return False
+    def backward(self, loss):
+        pass
+    def step(self):
+        self.global_steps += 1
+"""
