@@ -24,13 +24,15 @@ def commands(name):
 
 
 @pytest.mark.alone
-@pytest.mark.minutes(2)
+@pytest.mark.minutes(3)
 @pytest.mark.training
 def test_a_slow_down_is_caught_located_and_accepted_as_the_readme_has_it(suite):
-    """Its own commands, of a training with fewer steps and topologies."""
+    """Its own commands, of a training with fewer steps and topologies, and more runs."""
     file = suite.path / "bench_tests" / "systems" / f"{SYSTEM}.yaml"
-    text = file.read_text(encoding="utf-8").replace("warmup_steps: 4", "warmup_steps: 1")
-    text = text.replace("measured_steps: 20", "measured_steps: 4")
+    text = file.read_text(encoding="utf-8")
+    # Five runs show what is noise on a machine whose processors others use too.
+    for key, usual, here in (("warmup_steps", 4, 1), ("measured_steps", 20, 6), ("repeats", 3, 5)):
+        text = text.replace(f"{key}: {usual}", f"{key}: {here}")
     file.write_text(text.replace("      - 2n1g\n", ""), encoding="utf-8")
 
     def run(command, code):
