@@ -24,11 +24,11 @@ from pytest_dlperf.model.judgement import (
 )
 from pytest_dlperf.notices import posting
 from pytest_dlperf.notices.brief import LONGEST_TEXT, notice_of
+from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.notice import (
     NoticeError,
     Notifier,
     begin_all,
-    builtin_notifiers,
     lines_of,
     send_all,
 )

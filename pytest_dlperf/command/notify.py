@@ -16,12 +16,12 @@ from pytest_dlperf.config.notices import targets
 from pytest_dlperf.config.values import NotifyOn, OptionText, history
 from pytest_dlperf.model.errors import UsageError
 from pytest_dlperf.notices.brief import notice_of
+from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.due import is_due
 from pytest_dlperf.notices.notice import (
     Block,
     Notice,
     Notifier,
-    builtin_notifiers,
     lines_of,
     send_all,
 )

@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib import import_module
 from typing import Final
 
 from msgspec import Struct
 
-from pytest_dlperf.config.notices import COMMENTS, PINGS, Target
 from pytest_dlperf.model.errors import BrokenError, DlperfError
 from pytest_dlperf.report.printing import printable
 from pytest_dlperf.report.session import SessionReport
@@ -91,36 +89,6 @@ class Notifier:
             NoticeError: It could not be told.
         """
         raise NotImplementedError
-
-
-class _Named(Notifier):
-    """A notifier that looks up its address, which may be in a variable, when it is needed."""
-
-    def __init__(self, target: Target) -> None:
-        self.name = target.kind
-        self.is_told_always = target.kind in (*PINGS, *COMMENTS)
-        self._target = target
-
-    def begin(self) -> None:
-        if self._target.kind == "healthchecks":
-            self._found().begin()
-
-    def send(self, notice: Notice) -> bool | None:
-        return self._found().send(notice)
-
-    def _found(self) -> Notifier:
-        makers = import_module("pytest_dlperf.notices.services").MAKERS
-        found: Notifier = makers[self._target.kind](self._target.where())
-        self.name = found.name
-        return found
-
-
-def builtin_notifiers(targets: Iterable[Target]) -> Iterator[Notifier]:
-    """Yield a notifier for each target.
-
-    One whose address cannot be found says so when it is to send: no session ends for it.
-    """
-    yield from map(_Named, targets)
 
 
 class Outcome(Struct):

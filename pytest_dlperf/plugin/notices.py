@@ -12,12 +12,12 @@ import pytest
 
 from pytest_dlperf.config.options import Settings
 from pytest_dlperf.notices.brief import notice_of
+from pytest_dlperf.notices.builtin import builtin_notifiers
 from pytest_dlperf.notices.due import is_due
 from pytest_dlperf.notices.notice import (
     Notifier,
     Outcome,
     begin_all,
-    builtin_notifiers,
     lines_of,
     send_all,
 )
